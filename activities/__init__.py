@@ -1,0 +1,1 @@
+"""Every side effect and every judgement. Steps by name, and beside them the things they touch."""

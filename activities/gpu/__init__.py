@@ -1,0 +1,1 @@
+"""GPUs and kernels: Xid and SXid decoding, kernel lines, device snapshots."""

@@ -1,0 +1,1 @@
+"""What people start: the worker, the command line, the embedded server, the demo."""

@@ -1,0 +1,1 @@
+"""One file a command; `main.py` is the program `backstay`."""
