@@ -1,0 +1,287 @@
+"""The step `reschedule`: one activity per Slurm mutation, each check → act → verify.
+
+Killed at any line and run again, each does its thing once: what Slurm already shows is not done again. A look that
+finds another hand's act comes back as `superseded`, a refusal as `refused`; both are answers, not errors. Only silence
+of the scheduler is an error, and Temporal tries again. Called by `workflows/training_job.py`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from pydantic import Field
+from temporalio import activity
+
+from activities.placement import Candidates, candidates_after_excluding
+from activities.records import Job, JobFlag, JobState, Record
+from activities.slurm.scheduler import JobFinished, JobNotPending, JobUnknown, Scheduler, SchedulerRefused, SchedulerSettings
+
+HOLD_MARK = "backstay-hold"
+"""Stands in AdminComment of a job that we hold; `backstay failopen` releases what carries it."""
+
+DRAIN_PREFIX = "backstay: "
+"""Begins every drain reason of ours; we never undrain what does not carry it."""
+
+SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
+"""Under this requeue delay a job could start before its exclusions are written: requeue it held instead (design §5)."""
+
+LOOK_EVERY = timedelta(milliseconds=500)
+"""How often one job is looked at while we wait for its requeue: a handful of RPCs, for acting jobs only."""
+
+
+class Clock(Protocol):
+    def __call__(self) -> datetime: ...
+
+
+class MutationRequest(Record):
+    """Which attempt of which job is meant. A job whose restart count is past it has been restarted by someone."""
+
+    job_id: str
+    incident_id: str
+    restart_count: int = Field(description="of the attempt that failed")
+    nodes: tuple[str, ...] = Field(default=(), description="nodes to exclude or drain")
+    override_no_requeue: bool = False
+    spare_nodes: int = 0
+    reason: str = ""
+
+
+class MutationResult(Record):
+    """What was found, done and read back. Exactly one of `done`, `superseded`, `refused` tells the story."""
+
+    step: str
+    at: datetime
+    done: bool = False
+    detail: str = ""
+    superseded: str | None = Field(default=None, description="another hand acted first; what it did")
+    refused: str | None = Field(default=None, description="Slurm or a guard said no; why, with the numbers")
+    held: bool = Field(default=False, description="the job waits in a hold of ours and must be released")
+    excluded_nodes: tuple[str, ...] = ()
+    job: Job | None = None
+
+
+class Reschedule:
+    """The mutations. One instance a worker."""
+
+    def __init__(self, scheduler: Scheduler, *, clock: Clock, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """`pause` waits so many seconds between two looks at a job (tests pass one that turns a simulated clock)."""
+        self._scheduler = scheduler
+        self._clock = clock
+        self._pause = pause
+
+    @activity.defn
+    async def requeue_job(self, request: MutationRequest) -> MutationResult:
+        """Ends what still runs and puts the job back in the queue, once.
+
+        Raises `SchedulerUnreachable` or `SchedulerUnreadable` when nothing can be known; the caller retries."""
+        step = "requeue_job"
+        sent_before = bool(activity.info().heartbeat_details)
+        try:
+            job = await self._scheduler.job(request.job_id)
+        except JobUnknown as forgotten:
+            return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
+        if requeued := self._already_requeued(job, request):
+            hand = "our earlier try" if sent_before else None
+            if hand and not _has_run_since(job, request.restart_count):
+                return self._done(step, job, f"{requeued} (by {hand}; not repeated)", held=self._holds(job))
+            return self._superseded(step, job, requeued)
+        if job.state is JobState.CANCELLED:
+            return self._superseded(step, job, "someone cancelled the job")
+        if job.state is JobState.COMPLETED and not job.derived_exit_code:
+            return self._superseded(step, job, "the job has completed")
+        if job.is_batch is not True:
+            return self._refused(step, "not a batch job: Slurm cannot requeue srun or salloc allocations")
+        if job.may_requeue is False:
+            if not request.override_no_requeue:
+                return self._refused(step, "submitted with --no-requeue, and policy.override_no_requeue is off")
+            await self._scheduler.permit_requeue(request.job_id)
+        hold = await self._must_hold()
+        if hold:
+            await self._scheduler.set_admin_comment(request.job_id, f"{HOLD_MARK} {request.incident_id}")
+        activity.heartbeat("requeue sent")
+        try:
+            await self._scheduler.requeue(request.job_id, hold=hold)
+        except JobFinished:
+            # Between two states ("already completing or completed"): Slurm takes it a moment later. Temporal retries.
+            raise
+        except SchedulerRefused as refusal:
+            return await self._refused_or_done(step, request, str(refusal))
+        job = await self._scheduler.job(request.job_id)
+        if not self._already_requeued(job, request):
+            raise RequeueNotSeen(f"job {request.job_id}: requeue was accepted, but the job is still {job.state}; looking again")
+        return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold)
+
+    @activity.defn
+    async def confirm_pending(self, request: MutationRequest) -> MutationResult:
+        """Waits until the job really is PENDING: an update given while it is COMPLETING is silently lost.
+
+        The wait is bounded by the activity's own timeout; it heartbeats what it sees."""
+        step = "confirm_pending"
+        while True:
+            job = await self._scheduler.job(request.job_id)
+            if job.state is JobState.PENDING and not job.is_ending:
+                return self._done(step, job, f"pending ({job.reason or 'no reason given'})", held=self._holds(job))
+            if _has_run_since(job, request.restart_count):
+                return self._superseded(step, job, f"the next attempt is {job.state} already")
+            if job.state is JobState.CANCELLED:
+                return self._superseded(step, job, "someone cancelled the job")
+            activity.heartbeat(f"{job.state} {' '.join(job.flags)}".strip())
+            await self._pause(LOOK_EVERY.total_seconds())
+
+    @activity.defn
+    async def exclude_nodes(self, request: MutationRequest) -> MutationResult:
+        """Unites the job's own ExcNodeList with `request.nodes` and writes it, if enough nodes remain.
+
+        Slurm *replaces* the list and refuses all of it for one unknown name, so: read, unite, drop unknown names,
+        count, write, read back. Too few nodes left is a refusal with the numbers; nothing is changed then."""
+        step = "exclude_nodes"
+        job = await self._scheduler.job(request.job_id)
+        if job.state is not JobState.PENDING:
+            return self._superseded(step, job, f"the job is {job.state}; exclusions can be written while it waits only")
+        nodes = await self._scheduler.nodes()
+        known = {node.name for node in nodes}
+        wanted = sorted((set(job.excluded_nodes) | set(request.nodes)) & known)
+        dropped = sorted((set(job.excluded_nodes) | set(request.nodes)) - known)
+        note = f"; dropped unknown names {', '.join(dropped)}" if dropped else ""
+        if set(wanted) == set(job.excluded_nodes):
+            return self._done(step, job, f"{', '.join(wanted) or 'nothing'} excluded already{note}", excluded=wanted)
+        left: Candidates = candidates_after_excluding(job, nodes, excluding=wanted, spare_nodes=request.spare_nodes)
+        if not left.enough:
+            return self._refused(step, left.in_words, job=job)
+        try:
+            await self._scheduler.set_excluded_nodes(request.job_id, wanted)
+        except JobNotPending:
+            job = await self._scheduler.job(request.job_id)
+            return self._superseded(step, job, f"the job became {job.state} before its exclusions were written")
+        job = await self._scheduler.job(request.job_id)
+        if not set(request.nodes) & known <= set(job.excluded_nodes):
+            raise ExclusionNotSeen(f"job {request.job_id}: ExcNodeList reads {','.join(job.excluded_nodes) or 'empty'} after the update")
+        return self._done(step, job, f"excluded {', '.join(wanted)}{note}", excluded=job.excluded_nodes)
+
+    @activity.defn
+    async def expedite(self, request: MutationRequest) -> MutationResult:
+        """`StartTime=now`, only once PENDING: gives back the requeue delay. A job that runs already needs none."""
+        step = "expedite"
+        job = await self._scheduler.job(request.job_id)
+        if _has_run_since(job, request.restart_count):
+            return self._done(step, job, f"already {job.state}")
+        if job.state is not JobState.PENDING or job.is_ending:
+            return self._superseded(step, job, f"the job is {job.state}")
+        if job.is_held:
+            return self._superseded(step, job, f"someone holds the job ({job.reason})")
+        await self._scheduler.start_now(request.job_id)
+        job = await self._scheduler.job(request.job_id)
+        late = job.eligible_at is not None and job.eligible_at > self._clock() + timedelta(seconds=5)
+        if job.state is JobState.PENDING and late:
+            raise ExpediteNotSeen(f"job {request.job_id}: still not eligible before {job.eligible_at} after StartTime=now")
+        return self._done(step, job, f"start time set to now; {job.state} {job.reason}".rstrip())
+
+    @activity.defn
+    async def release_job(self, request: MutationRequest) -> MutationResult:
+        """Releases a hold of ours and takes our mark away. A hold of another hand stays."""
+        step = "release_job"
+        job = await self._scheduler.job(request.job_id)
+        if not self._holds(job) and job.is_held:
+            return self._superseded(step, job, f"someone else holds the job ({job.reason})")
+        if job.is_held:
+            await self._scheduler.release(request.job_id)
+            job = await self._scheduler.job(request.job_id)
+            if job.is_held:
+                raise ReleaseNotSeen(f"job {request.job_id}: still held after release ({job.reason})")
+        if self._holds(job):
+            await self._scheduler.set_admin_comment(request.job_id, "")
+        return self._done(step, job, "released")
+
+    @activity.defn
+    async def cancel_job(self, request: MutationRequest) -> MutationResult:
+        """Ends a job for good, where policy says that `stop` cancels what still runs."""
+        step = "cancel_job"
+        job = await self._scheduler.job(request.job_id)
+        if job.restart_count > request.restart_count:
+            return self._superseded(step, job, "the job was requeued meanwhile")
+        if job.state.is_ended or job.is_ending:
+            return self._done(step, job, f"already {job.state}")
+        await self._scheduler.cancel(request.job_id)
+        job = await self._scheduler.job(request.job_id)
+        if not (job.state.is_ended or job.is_ending):
+            raise CancelNotSeen(f"job {request.job_id}: still {job.state} after scancel")
+        return self._done(step, job, "cancelled")
+
+    @activity.defn
+    async def drain_nodes(self, request: MutationRequest) -> MutationResult:
+        """Drains nodes with a reason that carries our prefix; a node that is drained or down already is left as it is."""
+        step = "drain_nodes"
+        nodes = {node.name: node for node in await self._scheduler.nodes()}
+        told: list[str] = []
+        for name in request.nodes:
+            node = nodes.get(name)
+            if node is None:
+                told.append(f"{name} unknown")
+            elif not node.can_take_jobs:
+                told.append(f"{name} was {node.state} already ({node.reason or 'no reason given'})")
+            else:
+                await self._scheduler.drain(name, f"{DRAIN_PREFIX}{request.incident_id} {request.reason}"[:200])
+                told.append(f"{name} drained")
+        return MutationResult(step=step, at=self._clock(), done=True, detail=", ".join(told))
+
+    # ------------------------------------------------------------------------------------------------ looking
+
+    async def _must_hold(self) -> bool:
+        settings: SchedulerSettings = await self._scheduler.settings()
+        return settings.requeue_delay is not None and settings.requeue_delay < SHORTEST_USEFUL_DELAY
+
+    def _already_requeued(self, job: Job, request: MutationRequest) -> str | None:
+        if job.restart_count > request.restart_count:
+            return f"restart count went from {request.restart_count} to {job.restart_count}"
+        if job.state is JobState.PENDING or {JobFlag.REQUEUED, JobFlag.REQUEUE_HOLD} & set(job.flags):
+            return "the job waits in the queue"
+        return None
+
+    def _holds(self, job: Job) -> bool:
+        return job.admin_comment.startswith(HOLD_MARK)
+
+    async def _refused_or_done(self, step: str, request: MutationRequest, why: str) -> MutationResult:
+        """A refusal may only mean that the first of two sends arrived: look before believing it."""
+        try:
+            job = await self._scheduler.job(request.job_id)
+        except JobUnknown:
+            return self._refused(step, why)
+        if requeued := self._already_requeued(job, request):
+            return self._done(step, job, requeued, held=self._holds(job))
+        return self._refused(step, why, job=job)
+
+    # ------------------------------------------------------------------------------------------------ answering
+
+    def _done(self, step: str, job: Job, detail: str, *, held: bool = False, excluded: tuple[str, ...] | list[str] = ()) -> MutationResult:
+        return MutationResult(step=step, at=self._clock(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), job=job)
+
+    def _superseded(self, step: str, job: Job, what: str) -> MutationResult:
+        return MutationResult(step=step, at=self._clock(), superseded=what, detail=what, job=job)
+
+    def _refused(self, step: str, why: str, *, job: Job | None = None) -> MutationResult:
+        return MutationResult(step=step, at=self._clock(), refused=why, detail=why, job=job)
+
+
+class MutationNotSeen(Exception):
+    """Slurm took the update, but reading back does not show it (yet). Temporal looks again; the check comes first."""
+
+
+class RequeueNotSeen(MutationNotSeen): ...
+
+
+class ExclusionNotSeen(MutationNotSeen): ...
+
+
+class ExpediteNotSeen(MutationNotSeen): ...
+
+
+class ReleaseNotSeen(MutationNotSeen): ...
+
+
+class CancelNotSeen(MutationNotSeen): ...
+
+
+def _has_run_since(job: Job, restart_count: int) -> bool:
+    """True when a later attempt than `restart_count` has begun to run, or has even ended."""
+    started = job.state is not JobState.PENDING and job.state is not JobState.UNKNOWN and not job.is_ending
+    return job.restart_count > restart_count and started
