@@ -89,6 +89,7 @@ class Limits(Section):
     restarts_without_checkpoint: int = Field(3, ge=1, description="restarts in a row that brought no newer checkpoint; then stop")
     same_cause: int = Field(2, ge=1, description="restarts for one cause with no progress between; then stop")
     excluded_fraction: Fraction = Field(0.05, description="largest share of a partition excluded at once (one node always may be)")
+    suspect_confidence: Fraction = Field(0.6, description="a node is excluded only when it is suspected at least this much")
     exclusion_ttl: Duration = Field(timedelta(hours=24), description="how long a node stays excluded")
     spare_nodes: int = Field(0, ge=0, description="nodes that must remain beyond those the job needs after excluding")
     actions_per_window: int = Field(10, ge=1, description="actions on the cluster within `window`")
@@ -111,6 +112,7 @@ class When(Section):
     )
     partition: tuple[str, ...] | str | None = None
     user: tuple[str, ...] | str | None = None
+    mode: tuple[Mode, ...] | Mode | None = None
 
 
 class Rule(Section):
@@ -118,6 +120,7 @@ class Rule(Section):
     when: When = When()
     do: Action
     needs_approval: bool = Field(False, description="ask a person even in mode auto")
+    without_suspects: Literal["restart", "hold"] = Field("hold", description="what restart_excluding becomes when no node can be named")
     drain: bool = Field(False, description="also recommend draining the suspects")
     why: str = Field("", description="reason shown to people")
 
