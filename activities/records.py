@@ -270,6 +270,23 @@ class FileCursor(Record):
     head_bytes: int = 0
 
 
+class FatalLine(Record):
+    """The first fatal line of a log that no iteration followed."""
+
+    at: AwareDatetime = Field(description="the line's own time where it has one, else when it was read")
+    read_at: AwareDatetime
+    text: str
+    rank: int | None = None
+    node: str | None = None
+
+
+class LostNode(Record):
+    """Since when a node of the attempt has been DOWN, FAIL or not responding, as far as we saw."""
+
+    node: str
+    since: AwareDatetime
+
+
 class Cursor(Record):
     """Heartbeat details of a watch: what another worker needs to go on without reading again or missing a line."""
 
@@ -282,6 +299,14 @@ class Cursor(Record):
     suspicion: "Symptom | None" = Field(default=None, description="seen once, waiting for the second look or the settle time")
     looked_at: AwareDatetime | None = None
     blind: str | None = Field(default=None, description="what cannot be read and the mend; None when everything can")
+    fatal: FatalLine | None = Field(default=None, description="waits for its settle time; forgotten when iterations follow")
+    lost_nodes: tuple[LostNode, ...] = ()
+    line_gap_seconds: float | None = Field(default=None, description="longest time between two iteration lines of this attempt")
+    slow_since: AwareDatetime | None = Field(default=None, description="since when steps have been slow against the baseline")
+    bad_loss_iterations: tuple[int, ...] = Field(
+        default=(), description="consecutive iterations, up to now, whose loss was NaN or infinite"
+    )
+    bad_loss_since: AwareDatetime | None = None
 
 
 class SymptomKind(StrEnum):
@@ -302,6 +327,89 @@ class Symptom(Record):
     detected_at: AwareDatetime
     summary: str
     signals: tuple[Signal, ...] = ()
+
+
+class WatchUntil(StrEnum):
+    """How far a watch goes. Every watch also ends at a symptom, at the job's end and at its deadline."""
+
+    SYMPTOM = "symptom"
+    RUNNING = "running"
+    STEPPING = "stepping"
+    CHECKPOINT = "checkpoint"
+
+
+class WatchEnd(StrEnum):
+    SYMPTOM = "symptom"
+    ENDED_WELL = "ended_well"
+    ENDED_AS_KNOWN = "ended_as_known"
+    REQUEUED = "requeued"
+    FORGOTTEN = "forgotten"
+    REACHED = "reached"
+    DEADLINE = "deadline"
+
+
+class WatchRequest(Record):
+    """Which attempt to watch, how far, and what is known of it already."""
+
+    attempt: Attempt
+    opt_in: OptIn = OptIn()
+    until: WatchUntil = WatchUntil.SYMPTOM
+    checkpoint_before: int | None = Field(default=None, description="checkpoint: the iteration that a new checkpoint must exceed")
+    resumed_from: int | None = Field(default=None, description="stepping: the checkpoint it should go on from; a start below it is noted")
+    excluded_nodes: tuple[str, ...] = Field(default=(), description="the attempt must not run there; `on_excluded` of the result tells")
+    known_symptoms: tuple[SymptomKind, ...] = Field(default=(), description="already reported for this attempt ...")
+    known_onset: AwareDatetime | None = Field(default=None, description="... and since when; not reported again until progress resumes")
+    cursor: Cursor | None = Field(default=None, description="of an earlier watch of this job; an older attempt's gives file offsets only")
+    deadline: AwareDatetime | None = None
+
+
+class WatchResult(Record):
+    """Why a watch ended. `ended_as_known`: the job ended badly, as a symptom reported before had foretold; no new incident.
+    `requeued`: someone else's act; `job` shows the new restart count. `forgotten`: slurmctld no longer knows the job."""
+
+    kind: WatchEnd
+    at: AwareDatetime = Field(description="when it happened, as well as can be told; for `reached` the milestone's time")
+    summary: str = ""
+    symptom: Symptom | None = None
+    job: Job | None = Field(default=None, description="last look; None when Slurm never told of it")
+    progress: Progress = Progress()
+    cursor: Cursor = Cursor()
+    on_excluded: tuple[str, ...] = Field(default=(), description="excluded nodes the attempt runs on all the same")
+    started_over: bool = Field(default=False, description="the attempt began below `resumed_from`: it did not load that checkpoint")
+    blind: str | None = Field(default=None, description="what could not be read, with the mend")
+
+
+class ChangeKind(StrEnum):
+    UNCHANGED = "unchanged"
+    ENDED = "ended"
+    REQUEUED = "requeued"
+    CANCELLED = "cancelled"
+    RESUMED_PROGRESS = "resumed_progress"
+    FORGOTTEN = "forgotten"
+    STARTED = "started"
+
+
+class ChangeRequest(Record):
+    """What a recommendation was made for; watched while a person decides."""
+
+    attempt: Attempt
+    state_when_asked: JobState
+    restart_count: int = Field(description="Slurm's count when asked; it may already be above the attempt's")
+    until: AwareDatetime
+    opt_in: OptIn = OptIn()
+    symptom: SymptomKind = SymptomKind.NONE
+    cursor: Cursor | None = Field(default=None, description="of the watch that found the symptom: tells progress that came after it")
+
+
+class Change(Record):
+    """What somebody else, or the job itself, did meanwhile. `ended` and the other kinds supersede the recommendation."""
+
+    kind: ChangeKind
+    at: AwareDatetime
+    summary: str = ""
+    job: Job | None = None
+    progress: Progress = Progress()
+    cursor: Cursor | None = None
 
 
 # ------------------------------------------------------------------------------------------------ judging
