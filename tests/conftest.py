@@ -1,0 +1,50 @@
+"""Fixtures every test may use: the private Slurm. Where it cannot run, its tests are skipped with the reason and the mend;
+with BACKSTAY_REQUIRE_SLURM=1 (continuous integration) they fail instead."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from workers.embedded.private_slurm import PrivateSlurm, why_not
+
+
+@pytest.fixture(scope="session")
+def private_slurm() -> Iterator[PrivateSlurm]:
+    """Four idle nodes, shared by the whole test session. Most tests want `idle_slurm`."""
+    if reason := why_not():
+        if os.environ.get("BACKSTAY_REQUIRE_SLURM") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    slurm = PrivateSlurm()
+    _in_a_loop_of_its_own(slurm.start)
+    yield slurm
+    _in_a_loop_of_its_own(slurm.stop)
+
+
+@pytest.fixture
+async def idle_slurm(private_slurm: PrivateSlurm) -> AsyncIterator[PrivateSlurm]:
+    """The private Slurm with a clean table: no job, every node idle, before and after the test."""
+    await private_slurm.clear()
+    yield private_slurm
+    await private_slurm.clear()
+
+
+def _in_a_loop_of_its_own(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs it in another thread: the session outlives every test's loop, and this thread's loop belongs to the tests."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(function())
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that asked
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
