@@ -1,0 +1,301 @@
+"""A Slurm cluster in memory: the `Scheduler` protocol with Slurm's rules that matter to recovery, its own clock and faults on demand.
+
+Nothing runs in the background: every call first lives through what has become due since the last one. Serves workflow tests,
+scale benches and the demo on a machine without Slurm. tests/contract/ holds it to real Slurm; where they differ, this is wrong.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+from itertools import count
+
+from activities.records import Job, JobState, Node
+from activities.slurm.clock import Clock, WallClock
+from activities.slurm.scheduler import (
+    JobFinished,
+    JobNotPending,
+    JobPending,
+    JobUnknown,
+    NodeNameInvalid,
+    NotABatchJob,
+    PermissionDenied,
+    RequeueDisabled,
+    SchedulerRefused,
+    SchedulerSettings,
+    SchedulerUnreachable,
+)
+from activities.slurm.simulated_controller import Controller, Rules
+from activities.slurm.simulated_programs import Exit, Program, Scripted
+from activities.slurm.simulated_state import Request, SimulatedJob, SimulatedNode
+
+REQUEUE_DELAY = timedelta(seconds=121)
+"""AuthInfo=cred_expire (120 s by default) + 1 (slurmctld/job_mgr.c `batch_requeue_fini`)."""
+
+
+class SimulatedCluster:
+    """Implements `Scheduler`; the other public methods are the users' side (`submit`) and the faults' side (`node_down`, ...).
+
+    Args:
+        nodes: how many (`node-001` ...), or their names.
+        clock: where the time comes from; a `ManualClock` makes a test move it.
+        min_job_age: how long an ended job is remembered.
+        requeue_delay: how long a requeued job is not eligible.
+        completing_time: how long cleaning up after an execution takes (COMPLETING).
+        kill_wait: from SIGTERM to SIGKILL for programs that do not listen.
+        partitions: every node is in all of them.
+    """
+
+    def __init__(
+        self,
+        nodes: int | Sequence[str] = 4,
+        *,
+        clock: Clock | None = None,
+        name: str = "simulated",
+        min_job_age: timedelta = timedelta(seconds=300),
+        requeue_delay: timedelta = REQUEUE_DELAY,
+        completing_time: timedelta = timedelta(seconds=1),
+        kill_wait: timedelta = timedelta(seconds=30),
+        partitions: Sequence[str] = ("train",),
+    ) -> None:
+        clock = clock or WallClock()
+        self._settings = SchedulerSettings(
+            version="simulated", cluster_name=name, min_job_age=min_job_age, requeue_delay=requeue_delay, kill_wait=kill_wait,
+            max_batch_requeue=5, job_requeue=True, job_file_append=False, slurm_user="slurm", accounting=False,
+        )  # fmt: skip
+        names = [f"node-{number:03d}" for number in range(1, nodes + 1)] if isinstance(nodes, int) else list(nodes)
+        self._nodes = {node: SimulatedNode(node, tuple(partitions), clock.now()) for node in names}
+        self._controller = Controller(self._nodes, clock, Rules(min_job_age, requeue_delay, completing_time, kill_wait))
+        self._ids = count(1)
+        self.may_operate = True
+        """False: the credential may not change jobs (AdminLevel below Operator)."""
+        self.may_administer = True
+        """False: the credential may not change nodes (AdminLevel below Administrator)."""
+
+    # ------------------------------------------------------------------------------------------- the Scheduler protocol
+
+    async def settings(self) -> SchedulerSettings:
+        self._ask()
+        return self._settings
+
+    async def jobs(self) -> Sequence[Job]:
+        self._ask()
+        return [record for job in self._controller.jobs.values() for record in job.records()]
+
+    async def job(self, job_id: str) -> Job:
+        self._ask()
+        return self._find(job_id).records()[0]
+
+    async def nodes(self) -> Sequence[Node]:
+        self._ask()
+        return [node.record() for node in self._nodes.values()]
+
+    async def batch_script(self, job_id: str) -> str:
+        self._ask()
+        job = self._find(job_id)
+        if not job.request.batch:
+            raise NotABatchJob(f"job script retrieval failed: job {job_id} has no batch script; it came from srun or salloc")
+        return job.request.script
+
+    async def requeue(self, job_id: str, *, hold: bool = False) -> None:
+        for job in self._change(job_id):
+            if not job.request.batch:
+                raise NotABatchJob(f"Only batch jobs are accepted or processed for job {job_id}")
+            if not job.may_requeue:
+                raise RequeueDisabled(f"Requested operation is presently disabled for job {job_id}")
+            if job.state is JobState.PENDING:
+                raise JobPending(f"Job is pending execution for job {job_id}")
+            if hold:
+                job.held = "JobHeldUser"
+            self._controller.requeue(job)
+        self._controller.settle()
+
+    async def permit_requeue(self, job_id: str) -> None:
+        for job in self._change(job_id):
+            if job.has_finished:
+                raise JobFinished(f"Job/step already completing or completed for job {job_id}")
+            job.may_requeue = True
+            job.changed()
+
+    async def set_excluded_nodes(self, job_id: str, nodes: Collection[str]) -> None:
+        for job in self._change(job_id, pending=True):
+            unknown = [node for node in nodes if node not in self._nodes]
+            if unknown:
+                raise NodeNameInvalid(f"Invalid node name specified for job {job_id}: {','.join(unknown)}")
+            job.excluded = tuple(sorted(set(nodes)))
+            self._controller.wait(job)
+        self._controller.settle()
+
+    async def start_now(self, job_id: str) -> None:
+        for job in self._change(job_id, pending=True):
+            job.eligible_at = self._controller.now  # a job still COMPLETING gets its delay written again when it becomes pending
+            self._controller.wait(job)
+        self._controller.settle()
+
+    async def hold(self, job_id: str) -> None:
+        for job in self._change(job_id, pending=True):
+            job.held = "JobHeldAdmin"
+            self._controller.wait(job)
+        self._controller.settle()
+
+    async def release(self, job_id: str) -> None:
+        for job in self._change(job_id, pending=True):
+            job.held = ""
+            self._controller.wait(job)
+        self._controller.settle()
+
+    async def set_admin_comment(self, job_id: str, comment: str) -> None:
+        for job in self._change(job_id):
+            job.admin_comment = comment
+            job.changed()
+
+    async def cancel(self, job_id: str) -> None:
+        for job in self._change(job_id):
+            if job.has_finished:
+                raise JobFinished(f"Job/step already completing or completed for job {job_id}")
+            self.end_job(job.job_id, Exit(signal=15, state=JobState.CANCELLED))
+
+    async def drain(self, node: str, reason: str) -> None:
+        self._administer(node, draining=True, reason=reason)
+
+    async def resume(self, node: str) -> None:
+        self._administer(node, draining=False, reason="")
+
+    # ------------------------------------------------------------------------------------------------ the users' side
+
+    def submit(
+        self,
+        program: Program | None = None,
+        *,
+        request: Request | None = None,
+        exclude: Collection[str] = (),
+        requeue: bool = True,
+        hold: bool = False,
+        begin_in: timedelta = timedelta(0),
+        array: Sequence[int] = (),
+        het: Sequence[int] = (),
+    ) -> str:
+        """`sbatch`: returns the job ID (of an array: the array's; its tasks are `ID_T`).
+
+        Args:
+            program: what each attempt does; default: runs until it is ended.
+            request: name, user, nodes, comment, paths ...; default: one node.
+            requeue: False for `--no-requeue`.
+            begin_in: not eligible until then.
+            array: task numbers. het: node counts of the components."""
+        self._controller.settle()
+        job_id = next(self._ids)
+        for position, task in enumerate(array or [None]):
+            numeric_id = job_id if position == 0 else next(self._ids)
+            job = SimulatedJob(
+                job_id=str(job_id) if task is None else f"{job_id}_{task}",
+                numeric_id=numeric_id,
+                request=request or Request(),
+                program=program or Scripted(),
+                submitted_at=self._controller.now,
+                eligible_at=self._controller.now + begin_in,
+                may_requeue=requeue,
+                held="JobHeldUser" if hold else "",
+                excluded=tuple(sorted(exclude)),
+                array_job_id=None if task is None else job_id,
+                array_task_id=task,
+                het_sizes=tuple(het),
+            )
+            self._controller.add(job)
+        for _ in het[1:]:
+            next(self._ids)  # each component has a number of its own
+        self._controller.settle()
+        return str(job_id)
+
+    # ------------------------------------------------------------------------------------------------ the faults' side
+
+    @property
+    def down(self) -> bool:
+        """True while no controller answers. Jobs run on, nothing new starts."""
+        return self._controller.down
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        self._controller.settle()
+        self._controller.down = down
+        self._controller.settle()
+
+    def end_job(self, job_id: str, exit: Exit) -> None:
+        """Ends what runs or waits, with this exit, as if it came from the job itself (or from Slurm, where it names a state)."""
+        self._controller.settle()
+        job = self._find(job_id)
+        self._controller.end(job, exit)
+        self._controller.settle()
+
+    def fail_job(self, job_id: str, exit_code: int = 1) -> None:
+        self.end_job(job_id, Exit(code=exit_code))
+
+    def node_down(self, name: str, reason: str = "Not responding") -> None:
+        """The node is lost: its job ends NODE_FAIL, and Slurm itself requeues it where the user permits that."""
+        self._controller.settle()
+        node = self._nodes[name]
+        node.up, node.responding, node.reason = False, False, reason
+        self._controller.node_changed(node)
+        job = node.job
+        if job is not None and job.state is JobState.RUNNING:
+            if job.request.batch and job.may_requeue:
+                self._controller.requeue(job)
+            else:
+                self._controller.end(job, Exit(state=JobState.NODE_FAIL))
+        self._controller.settle()
+
+    def node_not_responding(self, name: str) -> None:
+        """Slurm has missed its pings but has not given it up yet (before SlurmdTimeout)."""
+        self._controller.settle()
+        self._nodes[name].responding = False
+        self._controller.node_changed(self._nodes[name])
+
+    def node_up(self, name: str, *, rebooted: bool = True) -> None:
+        self._controller.settle()
+        node = self._nodes[name]
+        node.up, node.responding, node.reason = True, True, "" if not node.draining else node.reason
+        node.booted_at = self._controller.now if rebooted else node.booted_at
+        self._controller.node_changed(node)
+        self._controller.settle()
+
+    def stop(self) -> None:
+        """Ends every real process at once; for the end of a demo or a test."""
+        self._controller.stop()
+
+    # ------------------------------------------------------------------------------------------ asking and being refused
+
+    def _ask(self) -> None:
+        self._controller.settle()
+        if self._controller.down:
+            raise SchedulerUnreachable("Unable to contact slurm controller (connect failure): slurmctld is down; start it")
+
+    def _find(self, job_id: str) -> SimulatedJob:
+        job = self._controller.jobs.get(job_id)
+        if job is None:
+            raise JobUnknown(f"Invalid job id specified: {job_id}; Slurm never had it or has forgotten it (MinJobAge)")
+        return job
+
+    def _change(self, job_id: str, *, pending: bool = False) -> Iterator[SimulatedJob]:
+        """The jobs a mutation names (a bare array ID names every task), once the credential and the state are right."""
+        self._ask()
+        tasks = [job for job in self._controller.jobs.values() if str(job.array_job_id) == job_id]
+        jobs = tasks or [self._find(job_id)]
+        if not self.may_operate:
+            raise PermissionDenied(f"Access/permission denied for job {job_id}")
+        for job in jobs:
+            if pending and job.has_finished:
+                raise JobFinished(f"Job/step already completing or completed for job {job_id}")
+            if pending and job.state is not JobState.PENDING:
+                raise JobNotPending(f"Job is no longer pending execution for job {job_id}")
+        return iter(jobs)
+
+    def _administer(self, name: str, *, draining: bool, reason: str) -> None:
+        self._ask()
+        if not self.may_administer:
+            raise PermissionDenied(f"Access/permission denied: changing node {name} needs AdminLevel=Administrator")
+        node = self._nodes.get(name)
+        if node is None:
+            raise NodeNameInvalid(f"Invalid node name specified: {name}")
+        if draining and not reason:
+            raise SchedulerRefused(f"You must specify a reason when DRAINING a node: {name}")
+        node.draining, node.reason = draining, reason
+        self._controller.node_changed(node)
+        self._controller.settle()

@@ -1,0 +1,217 @@
+"""The simulated cluster's memory: jobs and nodes as they stand, how they look to a client, and where a job may start.
+
+Only `simulated.py` changes what is kept here; the rules of change live there.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
+from activities.slurm.simulated_programs import Execution, Exit, Program, Running
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for: unchanged for the job's life, but for what `scontrol update` may change."""
+
+    name: str = "train"
+    user: str = "alice"
+    account: str = "research"
+    partition: str = "train"
+    node_count: int = 1
+    tasks_per_node: int = 1
+    required_nodes: tuple[str, ...] = ()
+    batch: bool = True
+    comment: str = ""
+    script: str = ""
+    time_limit: timedelta | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    append: bool = False
+    working_directory: str | None = None
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    name: str
+    partitions: tuple[str, ...]
+    booted_at: datetime
+    up: bool = True
+    responding: bool = True
+    draining: bool = False
+    reason: str = ""
+    job: "SimulatedJob | None" = None
+    _record: Node | None = None
+
+    @property
+    def can_take_jobs(self) -> bool:
+        return self.up and self.responding and not self.draining
+
+    def changed(self) -> None:
+        self._record = None
+
+    def record(self) -> Node:
+        if self._record is None:
+            flags = ((NodeFlag.DRAIN, self.draining), (NodeFlag.NOT_RESPONDING, not self.responding))
+            completing = self.job is not None and self.job.completing
+            state = NodeState.DOWN if not self.up else NodeState.IDLE if self.job is None or completing else NodeState.ALLOCATED
+            self._record = Node(
+                name=self.name,
+                state=state,
+                flags=tuple(flag for flag, on in (*flags, (NodeFlag.COMPLETING, completing)) if on),
+                reason=self.reason,
+                partitions=self.partitions,
+                booted_at=_whole_seconds(self.booted_at),
+            )
+        return self._record
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedJob:
+    """One job, array task or het leader. `state` is the base state; `completing` is Slurm's flag beside it."""
+
+    job_id: str
+    numeric_id: int
+    request: Request
+    program: Program
+    submitted_at: datetime
+    eligible_at: datetime
+    may_requeue: bool = True
+    state: JobState = JobState.PENDING
+    completing: bool = False
+    requeued: bool = False  # will be pending again once it has completed
+    held: str = ""  # the pending reason of the hold, or empty
+    reason: str = "None"
+    nodes: tuple[str, ...] = ()
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    restart_count: int = 0
+    exit: Exit = field(default_factory=Exit)
+    admin_comment: str = ""
+    excluded: tuple[str, ...] = ()
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    het_sizes: tuple[int, ...] = ()  # node counts of all components; empty for an ordinary job
+    running: Running | None = None
+    epoch: int = 0  # counts changes of fate, so that a timer set for an earlier one is ignored
+    _records: tuple[Job, ...] | None = field(default=None, repr=False)
+
+    @property
+    def nodes_needed(self) -> int:
+        return sum(self.het_sizes) or self.request.node_count
+
+    @property
+    def has_finished(self) -> bool:
+        return self.state.is_ended and not self.requeued
+
+    def changed(self) -> None:
+        self._records = None
+
+    def execution(self) -> Execution:
+        """What an attempt that starts now is told. Only absolute, pattern-free or simply expandable outputs are opened."""
+        request = self.request
+        return Execution(
+            job_id=self.job_id,
+            numeric_id=self.numeric_id,
+            restart_count=self.restart_count,
+            nodes=self.nodes,
+            task_count=self.nodes_needed * request.tasks_per_node,
+            stdout=self._output(request.stdout),
+            stderr=self._output(request.stderr),
+            append=request.append,
+            working_directory=Path(request.working_directory) if request.working_directory else None,
+            array_job_id=self.array_job_id,
+            array_task_id=self.array_task_id,
+        )
+
+    def _output(self, pattern: str | None) -> Path | None:
+        """%A %a %j %x as Slurm expands them; the simulation's submitters use no others."""
+        if pattern is None:
+            return None
+        array_id = self.numeric_id if self.array_job_id is None else self.array_job_id
+        values = {"%A": array_id, "%a": self.array_task_id, "%j": self.numeric_id, "%x": self.request.name}
+        for token, value in values.items():
+            pattern = pattern.replace(token, str(value))
+        return Path(self.request.working_directory or "/", pattern)
+
+    def records(self) -> tuple[Job, ...]:
+        """How clients see it: one record, or the leader's and its components' for a het job. Kept until something changes."""
+        if self._records is None:
+            if not self.het_sizes:
+                self._records = (self._record(self.job_id, self.nodes, self.request.node_count, None),)
+            else:
+                self._records = tuple(self._components())
+        return self._records
+
+    def _components(self) -> list[Job]:
+        components, first = [], 0
+        for offset, size in enumerate(self.het_sizes):
+            nodes = self.nodes[first : first + size]
+            first += size
+            job_id = self.job_id if offset == 0 else f"{self.job_id}+{offset}"
+            components.append(self._record(job_id, nodes, size, offset))
+        return components
+
+    def _record(self, job_id: str, nodes: tuple[str, ...], node_count: int, het_offset: int | None) -> Job:
+        request = self.request
+        completing = (JobFlag.COMPLETING,) if self.completing else ()
+        return Job(
+            job_id=job_id,
+            numeric_id=self.numeric_id + (het_offset or 0),
+            name=request.name,
+            user=request.user,
+            account=request.account,
+            partition=request.partition,
+            state=self.state,
+            flags=(*completing, JobFlag.REQUEUED) if self.requeued else completing,
+            reason=self.reason,
+            nodes=nodes,
+            node_count=node_count,
+            task_count=node_count * request.tasks_per_node,
+            submitted_at=_whole_seconds(self.submitted_at),
+            eligible_at=_whole_seconds(self.eligible_at),
+            started_at=_whole_seconds(self.started_at),
+            ended_at=_whole_seconds(self.ended_at),
+            restart_count=self.restart_count,
+            is_batch=request.batch,
+            may_requeue=self.may_requeue,
+            is_held=bool(self.held),
+            exit_code=self.exit.code,
+            exit_signal=self.exit.signal,
+            derived_exit_code=self.exit.code if self.exit.derived_code is None else self.exit.derived_code,
+            comment=request.comment,
+            admin_comment=self.admin_comment,
+            excluded_nodes=self.excluded,
+            required_nodes=request.required_nodes,
+            stdout_path=request.stdout,
+            stderr_path=request.stderr,
+            working_directory=request.working_directory,
+            array_job_id=self.array_job_id,
+            array_task_id=self.array_task_id,
+            het_job_id=None if het_offset is None else self.numeric_id,
+            het_offset=het_offset,
+            time_limit=request.time_limit,
+        )
+
+
+def nodes_for(job: SimulatedJob, idle: Collection[str], nodes: Mapping[str, SimulatedNode]) -> Sequence[str] | str:
+    """The nodes a waiting job would start on now, or the pending reason. Whole nodes, first by name, required ones first."""
+    request = job.request
+    allowed = [node for name, node in nodes.items() if request.partition in node.partitions and name not in job.excluded]
+    required = list(request.required_nodes)
+    unusable = [name for name in required if name in job.excluded or not nodes[name].can_take_jobs]
+    usable = [node.name for node in allowed if node.can_take_jobs]
+    if unusable or len(usable) < job.nodes_needed:
+        lost = unusable or [node.name for node in allowed if not node.can_take_jobs]
+        return f"ReqNodeNotAvail, UnavailableNodes:{','.join(lost)}" if lost else "BadConstraints"
+    free = [name for name in usable if name in idle and name not in required]
+    if any(name not in idle for name in required) or len(required) + len(free) < job.nodes_needed:
+        return "Resources"
+    return sorted((*required, *free[: job.nodes_needed - len(required)]))
+
+
+def _whole_seconds(at: datetime | None) -> datetime | None:
+    """Slurm's times have no fractions, and code that compares with them must live with that."""
+    return None if at is None else at.replace(microsecond=0)
