@@ -713,6 +713,20 @@ class ClusterState(Record):
     breaker: Breaker = Breaker()
 
 
+class ClusterView(Record):
+    """What a job's workflow is told of its cluster when it reports a fault."""
+
+    excluded: tuple[LedgerEntry, ...] = Field(default=(), description="exclusions in force")
+    breaker: Breaker = Breaker()
+
+
+class BreakerReset(Record):
+    """A person's word that the cluster may act again."""
+
+    actor: str
+    reason: str = ""
+
+
 class ActionRequest(Record):
     """What a job's workflow asks before it acts."""
 

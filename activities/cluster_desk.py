@@ -1,0 +1,52 @@
+"""Asking the Cluster workflow: a workflow cannot send an Update to another, so these activities carry the question.
+
+Called by `workflows/training_job.py`; the answers come from `workflows/cluster.py`, named here by its contract only
+(imports point from workflows to activities, never back).
+"""
+
+from pydantic import AwareDatetime
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.records import ActionRequest, ClusterView, Domain, Permission, Record
+
+
+def cluster_workflow_id(cluster: str) -> str:
+    """The ID of a cluster's one workflow."""
+    return f"cluster/{cluster}"
+
+
+class IncidentReport(Record):
+    """One diagnosed fault, for the ledger and for storm detection. Reported twice, it counts once (by incident)."""
+
+    cluster: str
+    job_id: str
+    incident_id: str
+    cause: str
+    domain: Domain
+    at: AwareDatetime
+    suspects: tuple[str, ...] = ()
+
+
+class PermissionRequest(Record):
+    cluster: str
+    action: ActionRequest
+
+
+class ClusterDesk:
+    """Carries questions to the cluster's workflow. Raises `temporalio.service.RPCError` while it cannot be reached; Temporal retries."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def report_incident(self, report: IncidentReport) -> ClusterView:
+        """Tells the cluster of a fault; answers which nodes it holds excluded and whether its breaker has tripped."""
+        handle = self._client.get_workflow_handle(cluster_workflow_id(report.cluster))
+        return await handle.execute_update("report_incident", report, result_type=ClusterView, id=f"report-{report.incident_id}")
+
+    @activity.defn
+    async def permit_action(self, request: PermissionRequest) -> Permission:
+        """Asks the guard rails. Granted once, an incident's action stays granted: asking again changes nothing."""
+        handle = self._client.get_workflow_handle(cluster_workflow_id(request.cluster))
+        return await handle.execute_update("permit_action", request.action, result_type=Permission)
