@@ -256,6 +256,12 @@ class Progress(Record):
     step_seconds: float | None = Field(default=None, description="median seconds per iteration of this attempt, recent")
     baseline_step_seconds: float | None = Field(default=None, description="median seconds per iteration early in this attempt")
     checkpoint_interval_seconds: float | None = Field(default=None, description="usual seconds between checkpoints")
+    iteration_logged_at: AwareDatetime | None = Field(default=None, description="the log's own time of the last iteration line")
+    step_samples: tuple[float, ...] = Field(default=(), description="recent seconds per iteration, oldest first, bounded")
+    early_step_samples: tuple[float, ...] = Field(default=(), description="seconds per iteration the baseline rests on, bounded")
+    steps_seen: int = Field(default=0, description="step times seen so far; the first ones are warm-up and not in the baseline")
+    checkpoint_times: tuple[AwareDatetime, ...] = Field(default=(), description="when checkpoints were completed, bounded")
+    last_loss: float | None = None
 
 
 class FileCursor(Record):
@@ -268,6 +274,9 @@ class FileCursor(Record):
     offset_bytes: int = 0
     head_sha256: str = ""
     head_bytes: int = 0
+    tail_sha256: str = Field(default="", description="of the bytes just before the offset: two attempts may begin alike")
+    tail_bytes: int = 0
+    in_long_line: bool = Field(default=False, description="the offset lies inside an over-long line whose rest is skipped")
 
 
 class FatalLine(Record):
