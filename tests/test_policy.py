@@ -1,0 +1,346 @@
+"""The policy: which action a cause gets, and what the guards refuse whatever a rule says."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities.configuration import Limits, PolicySection, Rule, When
+from activities.diagnosis.causes import causes
+from activities.policy import Situation, default_rules, in_words, recommend, suspect_nodes
+from activities.records import (
+    Action,
+    Attribution,
+    Domain,
+    JobHistory,
+    JobState,
+    LedgerEntry,
+    Mode,
+    Node,
+    NodeState,
+    Opinion,
+    Side,
+    SymptomKind,
+    Verdict,
+)
+from tests.builders import (
+    NOON,
+    a_crash,
+    a_diagnosis,
+    a_job,
+    a_node,
+    a_past_incident,
+    a_suspect,
+    a_symptom,
+    after,
+    an_application_bug,
+    an_attribution,
+    node_names,
+    some_progress,
+)
+
+
+def some_nodes(count: int, **changes: Any) -> tuple[Node, ...]:
+    return tuple(a_node(name, **changes) for name in node_names(count))
+
+
+def a_situation(**changes: Any) -> Situation:
+    """A hardware crash of job 17 traced to node-002, in a partition of 40 nodes."""
+    defaults: dict[str, Any] = {
+        "symptom": a_crash(),
+        "diagnosis": a_diagnosis(),
+        "attribution": an_attribution(a_suspect()),
+        "job": a_job(state=JobState.FAILED, ended_at=after(61)),
+        "nodes": some_nodes(40),
+        "progress": some_progress(),
+        "mode": Mode.AUTO,
+        "now": after(65),
+        "min_job_age": timedelta(seconds=300),
+        "incident_id": "i-1",
+    }
+    return Situation(**{**defaults, **changes})
+
+
+def an_entry(node: str, **changes: Any) -> LedgerEntry:
+    defaults: dict[str, Any] = {"node": node, "implicated_at": NOON, "job_id": "9", "cause": "ecc_uncorrectable", "partition": "train"}
+    return LedgerEntry(**{**defaults, **changes})
+
+
+NO_BLAME = Attribution()
+POLICY = PolicySection()
+
+
+def test_a_broken_device_is_restarted_off_its_node() -> None:
+    said = recommend(a_situation(), POLICY)
+    assert (said.action, said.exclude_nodes, said.rule) == (Action.RESTART_EXCLUDING, ("node-002",), "broken-device")
+    assert not said.needs_approval
+    assert "ecc_uncorrectable" in said.why
+    assert len(said.digest) == 12
+
+
+def test_the_digest_names_the_attempt_and_what_would_be_done() -> None:
+    first = recommend(a_situation(), POLICY)
+    assert recommend(a_situation(now=after(90)), POLICY).digest == first.digest
+    assert recommend(a_situation(restart_count=1), POLICY).digest != first.digest
+    assert recommend(a_situation(ledger=(an_entry("node-003"),)), POLICY).digest != first.digest
+
+
+def test_a_suspect_below_the_threshold_is_not_excluded() -> None:
+    said = recommend(a_situation(attribution=an_attribution(a_suspect(confidence=0.4))), POLICY)
+    assert (said.action, said.exclude_nodes) == (Action.HOLD, ())
+
+
+def test_a_lost_node_that_cannot_be_named_is_restarted_all_the_same() -> None:
+    said = recommend(a_situation(diagnosis=a_diagnosis("node_failure"), attribution=NO_BLAME), POLICY)
+    assert said.action is Action.RESTART
+
+
+def test_names_the_cluster_does_not_have_are_dropped() -> None:
+    both = an_attribution(a_suspect("node-002"), a_suspect("storage-gw"))
+    said = recommend(a_situation(attribution=both, job=a_job(excluded_nodes=("node-030", "gone-001"))), POLICY)
+    assert said.exclude_nodes == ("node-002", "node-030")
+    assert suspect_nodes(a_situation(attribution=both), POLICY) == ("node-002",)
+
+
+def test_a_name_that_is_no_node_alone_leaves_nothing_to_exclude() -> None:
+    assert recommend(a_situation(attribution=an_attribution(a_suspect("storage-gw"))), POLICY).action is Action.HOLD
+
+
+def test_a_plain_restart_keeps_off_nodes_excluded_for_earlier_faults() -> None:
+    transient = a_diagnosis("nfs_stale_handle", Domain.STORAGE)
+    said = recommend(a_situation(diagnosis=transient, attribution=NO_BLAME, ledger=(an_entry("node-007"),)), POLICY)
+    assert (said.action, said.exclude_nodes) == (Action.RESTART_EXCLUDING, ("node-007",))
+    assert "node-007" in said.why
+
+
+def test_the_ledger_of_another_partition_does_not_matter() -> None:
+    nodes = (*some_nodes(40), a_node("other-001", partitions=("debug",)))
+    said = recommend(a_situation(nodes=nodes, ledger=(an_entry("other-001"),)), POLICY)
+    assert said.exclude_nodes == ("node-002",)
+
+
+def test_too_few_nodes_left_is_held_with_the_numbers() -> None:
+    said = recommend(a_situation(nodes=some_nodes(2)), POLICY)
+    assert said.action is Action.HOLD
+    assert said.rule == "enough-nodes-left (over broken-device)"
+    assert "1 of 2 usable nodes" in said.why
+    assert "needs 2" in said.why
+    assert said.exclude_nodes == ()
+
+
+def test_spare_nodes_count_as_needed() -> None:
+    policy = PolicySection(limits=Limits(spare_nodes=2))
+    assert recommend(a_situation(nodes=some_nodes(4)), policy).action is Action.HOLD
+    assert recommend(a_situation(nodes=some_nodes(5)), policy).action is Action.RESTART_EXCLUDING
+
+
+def test_a_node_the_user_asked_for_by_name_is_not_excluded() -> None:
+    said = recommend(a_situation(job=a_job(required_nodes=("node-002",))), POLICY)
+    assert said.action is Action.HOLD
+    assert "--nodelist" in said.why
+
+
+def test_drained_nodes_are_not_counted_as_left() -> None:
+    nodes = (*some_nodes(3), a_node("node-004", state=NodeState.DOWN))
+    assert recommend(a_situation(nodes=nodes, job=a_job(node_count=3)), POLICY).action is Action.HOLD
+
+
+def test_more_than_the_allowed_share_of_a_partition_is_held_with_the_numbers() -> None:
+    ledger = (an_entry("node-010"), an_entry("node-011"))
+    said = recommend(a_situation(ledger=ledger), POLICY)
+    assert said.action is Action.HOLD
+    assert "3 of 40 nodes (node-002, node-010, node-011)" in said.why
+    assert "allows 2" in said.why
+
+
+def test_one_node_may_always_be_excluded() -> None:
+    assert recommend(a_situation(nodes=some_nodes(4)), POLICY).action is Action.RESTART_EXCLUDING
+
+
+def test_the_users_own_exclusions_do_not_count_towards_the_share() -> None:
+    said = recommend(a_situation(nodes=some_nodes(20), job=a_job(excluded_nodes=node_names(20)[10:])), POLICY)
+    assert said.action is Action.RESTART_EXCLUDING
+    assert len(said.exclude_nodes) == 11
+
+
+def test_unknown_nodes_of_the_cluster_ask_for_a_person() -> None:
+    said = recommend(a_situation(nodes=()), POLICY)
+    assert (said.action, said.exclude_nodes, said.needs_approval) == (Action.RESTART_EXCLUDING, ("node-002",), True)
+
+
+def test_interactive_allocations_are_only_watched() -> None:
+    said = recommend(a_situation(job=a_job(is_batch=False)), POLICY)
+    assert said.action is Action.HOLD
+    assert said.rule.startswith("batch-jobs-only")
+
+
+def test_a_bare_array_is_never_requeued() -> None:
+    said = recommend(a_situation(job=a_job("20", array_job_id=20)), POLICY)
+    assert said.action is Action.HOLD
+    assert "20_1" in said.why
+    assert recommend(a_situation(job=a_job("20_3")), POLICY).action is Action.RESTART_EXCLUDING
+
+
+def test_a_het_component_moves_only_with_its_leader() -> None:
+    assert recommend(a_situation(job=a_job("21", het_job_id=20, het_offset=1)), POLICY).action is Action.HOLD
+    assert recommend(a_situation(job=a_job("20", het_job_id=20, het_offset=0)), POLICY).action is Action.RESTART_EXCLUDING
+
+
+def test_exit_code_93_is_left_to_a_person() -> None:
+    assert recommend(a_situation(job=a_job(exit_code=93)), POLICY).rule.startswith("exit-code-93")
+
+
+def test_no_requeue_is_honoured_unless_the_operator_overrides_it() -> None:
+    situation = a_situation(job=a_job(may_requeue=False))
+    said = recommend(situation, POLICY)
+    assert said.action is Action.HOLD
+    assert "Requeue=1" in said.why
+    assert recommend(situation, PolicySection(override_no_requeue=True)).action is Action.RESTART_EXCLUDING
+
+
+def test_the_restart_limit_stops() -> None:
+    assert recommend(a_situation(history=JobHistory(restarts=7)), POLICY).action is Action.RESTART_EXCLUDING
+    said = recommend(a_situation(history=JobHistory(restarts=8)), POLICY)
+    assert said.action is Action.STOP
+    assert "restarted this job 8 times" in said.why
+
+
+def test_restarts_without_a_checkpoint_stop_at_the_bound() -> None:
+    said = recommend(a_situation(history=JobHistory(restarts=3, restarts_without_checkpoint=3)), POLICY)
+    assert said.action is Action.STOP
+    assert said.why == "no checkpoint in 3 restarts"
+
+
+@pytest.mark.parametrize(("checkpoint", "action"), [(100, Action.STOP), (None, Action.STOP), (140, Action.RESTART)])
+def test_a_program_that_fails_the_same_way_is_stopped_unless_it_got_further(checkpoint: int | None, action: Action) -> None:
+    always = [Rule(do=Action.RESTART)]
+    bug = an_application_bug()
+    earlier = a_past_incident(cause=bug.cause, domain=bug.domain, action=Action.RESTART, checkpoint_iteration=100)
+    situation = a_situation(
+        diagnosis=bug,
+        attribution=NO_BLAME,
+        history=JobHistory(incidents=(earlier, earlier), restarts=2),
+        progress=some_progress(checkpoint_iteration=checkpoint),
+    )
+    assert recommend(situation, POLICY, always).action is action
+
+
+def test_hardware_that_fails_the_same_way_is_not_stopped_by_the_programs_bound() -> None:
+    history = JobHistory(incidents=(a_past_incident(), a_past_incident()), restarts=2)
+    assert recommend(a_situation(history=history), POLICY).action is Action.RESTART_EXCLUDING
+
+
+def test_an_unknown_crash_is_tried_once_more_in_auto_and_left_to_people_elsewhere() -> None:
+    unknown = a_diagnosis("unknown", Domain.UNKNOWN, confidence=0.0)
+    first = a_situation(diagnosis=unknown, attribution=NO_BLAME)
+    assert recommend(first, POLICY).action is Action.RESTART
+    assert recommend(first.model_copy(update={"mode": Mode.APPROVE}), POLICY).action is Action.HOLD
+    again = JobHistory(incidents=(a_past_incident(cause="unknown", domain=Domain.UNKNOWN),), restarts=1)
+    assert recommend(first.model_copy(update={"history": again}), POLICY).action is Action.HOLD
+
+
+def test_an_unknown_cause_never_excludes_a_node() -> None:
+    said = recommend(a_situation(diagnosis=a_diagnosis("unknown", Domain.UNKNOWN)), POLICY)
+    assert said.exclude_nodes == ()
+
+
+def test_slowness_is_never_restarted_by_itself() -> None:
+    slow = a_diagnosis("thermal_throttling")
+    assert recommend(a_situation(symptom=a_symptom(SymptomKind.SLOWDOWN), diagnosis=slow), POLICY).action is Action.HOLD
+
+
+def test_nothing_is_done_about_nothing() -> None:
+    said = recommend(a_situation(symptom=a_symptom(SymptomKind.NONE)), POLICY)
+    assert (said.action, said.expires_at) == (Action.NONE, None)
+
+
+def test_the_operators_rules_come_first() -> None:
+    mine = Rule(name="mine", when=When(partition="train", cause="ecc_uncorrectable"), do=Action.HOLD, why="we look at each")
+    said = recommend(a_situation(), PolicySection(rules=(mine,)))
+    assert (said.action, said.rule) == (Action.HOLD, "mine")
+    elsewhere = a_situation(job=a_job(partition="other"), nodes=some_nodes(40, partitions=("other",)))
+    assert recommend(elsewhere, PolicySection(rules=(mine,))).rule == "broken-device"
+
+
+@pytest.mark.parametrize(
+    ("when", "matches"),
+    [
+        (When(confidence=">=0.95"), True),
+        (When(confidence=">0.95"), False),
+        (When(confidence="<0.95"), False),
+        (When(suspect_confidence=">= 0.9"), True),
+        (When(suspect_confidence=">0.9"), False),
+        (When(has_suspects=False), False),
+        (When(earlier_same_cause="<1"), True),
+        (When(earlier_same_cause=">=1"), False),
+        (When(user=("alice", "bob")), True),
+        (When(user="bob"), False),
+        (When(domain=(Domain.USER, Domain.HARDWARE)), True),
+        (When(mode=Mode.OBSERVE), False),
+        (When(symptom=SymptomKind.HANG), False),
+        (When(domain=Domain.HARDWARE, user="bob"), False),
+    ],
+)
+def test_a_rule_matches_when_all_that_it_names_holds(when: When, matches: bool) -> None:
+    rule = Rule(name="mine", when=when, do=Action.STOP)
+    assert (recommend(a_situation(), PolicySection(rules=(rule,))).rule == "mine") is matches
+
+
+def test_without_any_matching_rule_a_person_decides() -> None:
+    assert recommend(a_situation(), POLICY, []).action is Action.HOLD
+
+
+def test_draining_needs_both_the_rule_and_the_operators_permission() -> None:
+    rule = Rule(when=When(domain=Domain.HARDWARE), do=Action.RESTART_EXCLUDING, drain=True)
+    assert recommend(a_situation(), PolicySection(rules=(rule,))).drain_nodes == ()
+    said = recommend(a_situation(ledger=(an_entry("node-003"),)), PolicySection(rules=(rule,), drain_nodes=True))
+    assert said.drain_nodes == ("node-002",), "only what this incident implicates"
+
+
+def test_a_disagreeing_opinion_asks_for_a_person_and_says_why() -> None:
+    against = Opinion(source="attrsvc", verdict=Verdict.STOP, side=Side.WORKLOAD)
+    said = recommend(a_situation(opinions=(against,)), POLICY)
+    assert (said.action, said.needs_approval) == (Action.RESTART_EXCLUDING, True)
+    assert "attrsvc sees a fault of the workload" in said.why
+    assert "0.95 lowered to 0.57" in said.why
+
+
+def test_an_opinion_that_did_not_come_changes_nothing() -> None:
+    silent = Opinion(source="attrsvc", verdict=Verdict.STOP, note="timed out after 60 s")
+    assert recommend(a_situation(opinions=(silent,)), POLICY) == recommend(a_situation(), POLICY)
+
+
+def test_an_approval_never_outlives_slurms_memory_of_the_job() -> None:
+    said = recommend(a_situation(), POLICY)
+    assert said.expires_at == after(61 + 300 - 10)
+    assert "MinJobAge (300 s)" in said.expiry_reason
+    assert "sbatch" in said.expiry_reason
+
+
+def test_a_job_that_still_runs_is_bound_only_by_the_operators_patience() -> None:
+    said = recommend(a_situation(job=a_job()), PolicySection(approval_expiry=timedelta(minutes=5)))
+    assert said.expires_at == after(65 + 300)
+    assert said.expiry_reason == "policy.approval_expiry"
+
+
+def test_every_cause_has_words_and_an_end() -> None:
+    spoken = {said.cause: said for said in in_words(default_rules())}
+    assert set(spoken) == set(causes()) | {"unknown"}
+    assert all(said.words for said in spoken.values())
+    assert spoken["xid_79_fell_off_bus"].action is Action.RESTART_EXCLUDING
+    assert spoken["config_mismatch_checkpoint"].action is Action.STOP
+    assert spoken["unknown"].words.endswith("otherwise: hold [unknown]")
+
+
+def test_words_tell_an_operators_rule_in_its_place() -> None:
+    mine = Rule(when=When(cause="cuda_oom", confidence=">=0.9"), do=Action.HOLD, needs_approval=True)
+    [said] = [said for said in in_words([mine, *default_rules()]) if said.cause == "cuda_oom"]
+    assert said.action is Action.HOLD
+    assert said.words.startswith("confidence >=0.9: hold, after approval [rule 1]; ")
+
+
+def test_every_cause_a_default_rule_names_is_in_the_vocabulary() -> None:
+    named = {
+        cause for rule in default_rules() for cause in ((rule.when.cause,) if isinstance(rule.when.cause, str) else rule.when.cause or ())
+    }
+    assert named <= set(causes())
