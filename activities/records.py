@@ -287,6 +287,7 @@ class FatalLine(Record):
     text: str
     rank: int | None = None
     node: str | None = None
+    iterations_after: int = Field(default=0, description="one may still come from ranks that had finished the step; two refute it")
 
 
 class LostNode(Record):
