@@ -48,3 +48,9 @@ def candidates_after_excluding(job: Job, nodes: Sequence[Node], *, excluding: Co
         said = f"the job asks for {', '.join(required_but_excluded)} by name (--nodelist); excluding it could never start"
         return Candidates(needed=needed, left=len(left), enough=False, in_words=said)
     return Candidates(needed=needed, left=len(left), enough=len(left) >= needed, in_words=numbers)
+
+
+def nodes_of_partition(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Every node of the job's partitions, usable or not: what a share of excluded nodes is a share of."""
+    partitions = {name for name in job.partition.split(",") if name}
+    return tuple(node.name for node in nodes if not partitions or partitions & set(node.partitions))

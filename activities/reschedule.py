@@ -8,13 +8,13 @@ of the scheduler is an error, and Temporal tries again. Called by `workflows/tra
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from pydantic import Field
 from temporalio import activity
 
 from activities.placement import Candidates, candidates_after_excluding
 from activities.records import Job, JobFlag, JobState, Record
+from activities.slurm.clock import Clock
 from activities.slurm.scheduler import JobFinished, JobNotPending, JobUnknown, Scheduler, SchedulerRefused, SchedulerSettings
 
 HOLD_MARK = "backstay-hold"
@@ -28,10 +28,6 @@ SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 
 LOOK_EVERY = timedelta(milliseconds=500)
 """How often one job is looked at while we wait for its requeue: a handful of RPCs, for acting jobs only."""
-
-
-class Clock(Protocol):
-    def __call__(self) -> datetime: ...
 
 
 class MutationRequest(Record):
@@ -75,15 +71,16 @@ class Reschedule:
 
         Raises `SchedulerUnreachable` or `SchedulerUnreadable` when nothing can be known; the caller retries."""
         step = "requeue_job"
-        sent_before = bool(activity.info().heartbeat_details)
+        # A second try may follow a send whose answer was lost with its worker. Then a job that waits in the queue is
+        # where the decision wants it, whoever put it there; on a first try it is another hand's act.
+        may_have_sent = activity.info().attempt > 1
         try:
             job = await self._scheduler.job(request.job_id)
         except JobUnknown as forgotten:
             return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
         if requeued := self._already_requeued(job, request):
-            hand = "our earlier try" if sent_before else None
-            if hand and not _has_run_since(job, request.restart_count):
-                return self._done(step, job, f"{requeued} (by {hand}; not repeated)", held=self._holds(job))
+            if may_have_sent and not _has_run_since(job, request.restart_count):
+                return self._done(step, job, f"{requeued}; not repeated", held=self._holds(job))
             return self._superseded(step, job, requeued)
         if job.state is JobState.CANCELLED:
             return self._superseded(step, job, "someone cancelled the job")
@@ -98,7 +95,6 @@ class Reschedule:
         hold = await self._must_hold()
         if hold:
             await self._scheduler.set_admin_comment(request.job_id, f"{HOLD_MARK} {request.incident_id}")
-        activity.heartbeat("requeue sent")
         try:
             await self._scheduler.requeue(request.job_id, hold=hold)
         except JobFinished:
@@ -171,7 +167,7 @@ class Reschedule:
             return self._superseded(step, job, f"someone holds the job ({job.reason})")
         await self._scheduler.start_now(request.job_id)
         job = await self._scheduler.job(request.job_id)
-        late = job.eligible_at is not None and job.eligible_at > self._clock() + timedelta(seconds=5)
+        late = job.eligible_at is not None and job.eligible_at > self._clock.now() + timedelta(seconds=5)
         if job.state is JobState.PENDING and late:
             raise ExpediteNotSeen(f"job {request.job_id}: still not eligible before {job.eligible_at} after StartTime=now")
         return self._done(step, job, f"start time set to now; {job.state} {job.reason}".rstrip())
@@ -222,7 +218,7 @@ class Reschedule:
             else:
                 await self._scheduler.drain(name, f"{DRAIN_PREFIX}{request.incident_id} {request.reason}"[:200])
                 told.append(f"{name} drained")
-        return MutationResult(step=step, at=self._clock(), done=True, detail=", ".join(told))
+        return MutationResult(step=step, at=self._clock.now(), done=True, detail=", ".join(told))
 
     # ------------------------------------------------------------------------------------------------ looking
 
@@ -253,13 +249,13 @@ class Reschedule:
     # ------------------------------------------------------------------------------------------------ answering
 
     def _done(self, step: str, job: Job, detail: str, *, held: bool = False, excluded: tuple[str, ...] | list[str] = ()) -> MutationResult:
-        return MutationResult(step=step, at=self._clock(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), job=job)
+        return MutationResult(step=step, at=self._clock.now(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), job=job)
 
     def _superseded(self, step: str, job: Job, what: str) -> MutationResult:
-        return MutationResult(step=step, at=self._clock(), superseded=what, detail=what, job=job)
+        return MutationResult(step=step, at=self._clock.now(), superseded=what, detail=what, job=job)
 
     def _refused(self, step: str, why: str, *, job: Job | None = None) -> MutationResult:
-        return MutationResult(step=step, at=self._clock(), refused=why, detail=why, job=job)
+        return MutationResult(step=step, at=self._clock.now(), refused=why, detail=why, job=job)
 
 
 class MutationNotSeen(Exception):

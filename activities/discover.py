@@ -1,0 +1,138 @@
+"""Discovery and opt-in: which jobs are watched. One heartbeating activity per cluster starts a workflow per eligible job.
+
+Called by `workflows/cluster.py`; it names the workflow `TrainingJob` by its contract only. Starting is idempotent by
+workflow ID, so that two discoveries, or one that dies half-way, never watch a job twice.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import structlog
+from pydantic import AwareDatetime
+from temporalio import activity
+
+from activities.configuration import WatchSection
+from activities.optin import read_comment
+from activities.records import Job, JobState, OptIn, Record
+from activities.slurm.feed import Feed, Snapshot
+
+log = structlog.get_logger()
+
+STARTS_AT_ONCE = 20
+"""Workflow starts in flight; 2,000 took 19 s with 50 on two cores (facts/temporal.md)."""
+
+
+class DiscoverRequest(Record):
+    cluster: str
+
+
+class Discovered(Record):
+    """Heartbeat details: since when this cluster is watched, so that a crash between two workers is not missed."""
+
+    since: AwareDatetime
+    jobs_seen: int = 0
+    watched: int = 0
+    unreachable_since: AwareDatetime | None = None
+
+
+class Newcomer(Record):
+    """A job that is to be watched."""
+
+    job: Job
+    opt_in: OptIn
+
+
+StartWatching = Callable[[Newcomer], Awaitable[bool]]
+"""Starts the job's workflow unless one exists; True when it was started. Given by the worker, which knows the workflows."""
+
+
+def newcomers(snapshot: Snapshot, watch: WatchSection, *, since: datetime) -> tuple[Newcomer, ...]:
+    """The jobs of one look that opted in and are worth a watch. Pure.
+
+    A job is taken once it runs; one that ended badly between two looks is taken too, if it ended after `since`.
+    Jobs that wait for their first start are left alone: a queue is no failure.
+    """
+    found = []
+    for job in snapshot.jobs.values():
+        if watch.partitions and not set(job.partition.split(",")) & set(watch.partitions):
+            continue
+        if (job.het_offset or 0) > 0 or job.submitted_at is None:
+            continue
+        lives = job.state in (JobState.RUNNING, JobState.SUSPENDED) or job.is_ending
+        ended_just_now = job.state.is_ended and job.started_at is not None and job.ended_at is not None and job.ended_at >= since
+        if not (lives or ended_just_now):
+            continue
+        opt_in = opted_in(job, watch)
+        if opt_in.opted_in:
+            found.append(Newcomer(job=job, opt_in=opt_in))
+    return tuple(found)
+
+
+def opted_in(job: Job, watch: WatchSection) -> OptIn:
+    """What the job's comment says; with `opt_in: all` the operator's partitions, accounts and users opt it in."""
+    said = read_comment(job.comment)
+    by_operator = (
+        watch.opt_in == "all"
+        and job.is_batch is True
+        and (not watch.accounts or job.account in watch.accounts)
+        and (not watch.users or job.user in watch.users)
+    )
+    return said.model_copy(update={"opted_in": True}) if by_operator and not said.opted_in else said
+
+
+class Discover:
+    """One instance a worker."""
+
+    def __init__(self, feed: Feed, watch: WatchSection, start: StartWatching) -> None:
+        self._feed = feed
+        self._watch = watch
+        self._start = start
+        self._at_once = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    @activity.defn
+    async def discover_jobs(self, request: DiscoverRequest) -> None:
+        """Runs until cancelled. Writes nothing to history; its heartbeat says how many jobs it sees."""
+        details = activity.info().heartbeat_details
+        since = Discovered.model_validate(details[0]).since if details else None
+        known: set[tuple[str, datetime, int]] = set()
+        number = 0
+        while True:
+            snapshot = await self._next_or_beat(number, since)
+            if snapshot is None:
+                continue
+            number = snapshot.number
+            since = since or snapshot.taken_at - 2 * self._watch.poll_interval
+            if snapshot.unreachable_since is None:
+                fresh = [n for n in newcomers(snapshot, self._watch, since=since) if _identity(n.job) not in known]
+                for newcomer, settled in zip(fresh, await asyncio.gather(*map(self._begin, fresh)), strict=True):
+                    if settled:
+                        known.add(_identity(newcomer.job))
+                known &= {_identity(job) for job in snapshot.jobs.values() if job.submitted_at}
+            activity.heartbeat(
+                Discovered(since=since, jobs_seen=len(snapshot.jobs), watched=len(known), unreachable_since=snapshot.unreachable_since)
+            )
+
+    async def _next_or_beat(self, number: int, since: datetime | None) -> Snapshot | None:
+        try:
+            return await asyncio.wait_for(self._feed.next(number), timeout=10)
+        except TimeoutError:
+            if since is not None:
+                activity.heartbeat(Discovered(since=since))
+            return None
+
+    async def _begin(self, newcomer: Newcomer) -> bool:
+        """One start. A failure is logged and tried again at the next look; other jobs are not affected."""
+        async with self._at_once:
+            try:
+                if await self._start(newcomer):
+                    log.info("watch_started", job=newcomer.job.job_id, user=newcomer.job.user, warnings=newcomer.opt_in.warnings)
+            except Exception as error:  # noqa: BLE001 - whatever Temporal's client raises, the next look tries again
+                log.warning("watch_not_started", job=newcomer.job.job_id, why=str(error)[:300])
+                return False
+        return True
+
+
+def _identity(job: Job) -> tuple[str, datetime, int]:
+    assert job.submitted_at is not None
+    return job.job_id, job.submitted_at, job.restart_count

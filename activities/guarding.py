@@ -1,0 +1,82 @@
+"""The cluster's judgement as activities, so that the Cluster workflow holds order and state only.
+
+Each takes the cluster's memory and gives back its next state with the answer. The arithmetic is `guard_rails.py`.
+"""
+
+from pydantic import Field
+from temporalio import activity
+
+from activities.cluster_desk import IncidentReport
+from activities.configuration import Limits
+from activities.guard_rails import live_exclusions, reset_breaker, weigh, with_action, with_incident
+from activities.records import ActionRequest, BreakerReset, ClusterState, ClusterView, Node, Permission, RecentIncident, Record
+from activities.slurm.clock import Clock
+from activities.slurm.scheduler import Scheduler, SchedulerError
+
+
+class IncidentNote(Record):
+    state: ClusterState
+    report: IncidentReport
+
+
+class ActionQuestion(Record):
+    state: ClusterState
+    request: ActionRequest
+
+
+class ResetOrder(Record):
+    state: ClusterState
+    reset: BreakerReset
+
+
+class Weighed(Record):
+    """The next state, and whichever answer was asked for."""
+
+    state: ClusterState
+    view: ClusterView = ClusterView()
+    permission: Permission | None = Field(default=None, description="the guard rails' answer, where an action was asked for")
+
+
+class Guarding:
+    """One instance a worker."""
+
+    def __init__(self, scheduler: Scheduler, limits: Limits, *, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._limits = limits
+        self._clock = clock
+
+    @activity.defn
+    async def note_incident(self, note: IncidentNote) -> Weighed:
+        """Enters one fault; may trip the breaker."""
+        report = note.report
+        incident = RecentIncident(at=report.at, job_id=report.job_id, cause=report.cause, domain=report.domain, suspects=report.suspects)
+        cleared = await self._cleared(note.state)
+        state = with_incident(cleared, incident, self._limits)
+        return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
+
+    @activity.defn
+    async def weigh_action(self, question: ActionQuestion) -> Weighed:
+        """Whether a job may be acted on now; a grant enters the ledger in the same breath."""
+        state = await self._cleared(question.state)
+        now = self._clock.now()
+        permission = weigh(question.request, state, self._limits, now)
+        if permission.granted:
+            state = with_action(state, question.request, self._limits, now, await self._nodes())
+        return Weighed(state=state, permission=permission)
+
+    @activity.defn
+    async def untrip(self, order: ResetOrder) -> Weighed:
+        """Resets the breaker by a person's word."""
+        state = reset_breaker(order.state, by=order.reset.actor, now=self._clock.now())
+        return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
+
+    async def _cleared(self, state: ClusterState) -> ClusterState:
+        """Expired entries and rebooted nodes leave the ledger whenever it is looked at."""
+        return state.model_copy(update={"entries": live_exclusions(state, self._clock.now(), await self._nodes())})
+
+    async def _nodes(self) -> tuple[Node, ...]:
+        """Silence of the scheduler clears nobody: with no nodes seen, only time does."""
+        try:
+            return tuple(await self._scheduler.nodes())
+        except SchedulerError:
+            return ()

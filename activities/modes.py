@@ -1,0 +1,21 @@
+"""How far Backstay may go for one job: the operator's mode, the job's own wish, and the bound between them. Pure."""
+
+from activities.configuration import PolicySection
+from activities.records import Mode, OptIn
+
+_ORDER = tuple(Mode)
+
+
+def mode_for(opt_in: OptIn, policy: PolicySection) -> tuple[Mode, str | None]:
+    """The mode that holds for a job, and a warning where its own wish was cut.
+
+    A job may always ask for less than `policy.mode`. It may ask for more only up to `policy.highest_mode`: a new
+    installation observes, and a comment alone never makes it act without a person.
+    """
+    highest = max(policy.mode, policy.highest_mode, key=_ORDER.index)
+    wish = opt_in.mode
+    if wish is None:
+        return policy.mode, None
+    if _ORDER.index(wish) > _ORDER.index(highest):
+        return highest, f"the comment asks for mode {wish}, policy.highest_mode allows {highest}; that is what holds"
+    return wish, None

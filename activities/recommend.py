@@ -1,0 +1,106 @@
+"""The step `recommend`: policy × diagnosis × this job's history × the cluster's ledger, on a fresh look at Slurm.
+
+Thin: it gathers the situation and asks `policy.py`. Called by `workflows/training_job.py`.
+"""
+
+from pydantic import Field
+from temporalio import activity
+
+from activities.configuration import Configuration
+from activities.modes import mode_for
+from activities.placement import nodes_of_partition
+from activities.policy import Situation, recommend
+from activities.records import (
+    Action,
+    Attempt,
+    ClusterView,
+    Diagnosis,
+    Incident,
+    Job,
+    JobHistory,
+    Mode,
+    OptIn,
+    Record,
+    Recommendation,
+)
+from activities.slurm.clock import Clock
+from activities.slurm.scheduler import JobUnknown, Scheduler
+
+
+class RecommendRequest(Record):
+    incident: Incident
+    attempt: Attempt
+    job: Job
+    opt_in: OptIn
+    history: JobHistory
+    view: ClusterView
+
+
+class Proposal(Record):
+    """A recommendation, and the terms on which it may be carried out, read from the configuration at this moment."""
+
+    recommendation: Recommendation
+    diagnosis: Diagnosis
+    mode: Mode
+    changes_slurm: bool = Field(default=False, description="carrying it out would change something in Slurm")
+    approvers: tuple[str, ...] = ()
+    override_no_requeue: bool = False
+    spare_nodes: int = 0
+    partition_nodes: int = 0
+
+
+class Recommend:
+    """One instance a worker."""
+
+    def __init__(self, scheduler: Scheduler, configuration: Configuration, *, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._configuration = configuration
+        self._clock = clock
+
+    @activity.defn
+    async def recommend(self, request: RecommendRequest) -> Proposal:
+        """What should be done, sealed with its digest. Raises `SchedulerUnreachable` while Slurm does not answer."""
+        policy = self._configuration.policy
+        job = await self._fresh(request.job)
+        nodes = tuple(await self._scheduler.nodes())
+        settings = await self._scheduler.settings()
+        incident = request.incident
+        mode, _ = mode_for(request.opt_in, policy)
+        recommendation = recommend(
+            Situation(
+                symptom=incident.symptom,
+                diagnosis=incident.diagnosis,
+                attribution=incident.attribution,
+                opinions=incident.opinions,
+                job=job,
+                restart_count=request.attempt.restart_count,
+                history=request.history,
+                ledger=request.view.excluded,
+                nodes=nodes,
+                progress=incident.progress,
+                mode=mode,
+                now=self._clock.now(),
+                min_job_age=settings.min_job_age,
+                incident_id=incident.id,
+            ),
+            policy,
+        )
+        still_runs = not (job.state.is_ended or job.is_ending)
+        cancels = recommendation.action is Action.STOP and still_runs and policy.stop_cancels_running
+        return Proposal(
+            recommendation=recommendation,
+            diagnosis=incident.diagnosis,
+            mode=mode,
+            changes_slurm=recommendation.action in (Action.RESTART, Action.RESTART_EXCLUDING) or cancels,
+            approvers=policy.approvers,
+            override_no_requeue=policy.override_no_requeue,
+            spare_nodes=policy.limits.spare_nodes,
+            partition_nodes=len(nodes_of_partition(job, nodes)),
+        )
+
+    async def _fresh(self, job: Job) -> Job:
+        """The job as it is now; one that Slurm has forgotten is judged by its last look."""
+        try:
+            return await self._scheduler.job(job.job_id)
+        except JobUnknown:
+            return job

@@ -1,0 +1,53 @@
+"""The one place that connects to Temporal. Called by the worker and by every command that talks to workflows."""
+
+from pathlib import Path
+
+from temporalio.client import Client, TLSConfig
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.service import RPCError
+
+from activities.configuration import Configuration, TemporalSection
+
+
+class TemporalUnreachable(Exception):
+    """No Temporal server answers there. The message names the address and the mend."""
+
+
+async def connect(configuration: Configuration) -> Client:
+    """A client with the pydantic data converter, so that records stand in histories as readable JSON.
+
+    Raises:
+        TemporalUnreachable: nothing answers at `temporal.address`, or it refuses us.
+    """
+    section = configuration.temporal
+    try:
+        return await Client.connect(
+            section.address,
+            namespace=section.namespace,
+            data_converter=pydantic_data_converter,
+            tls=_tls(section),
+            api_key=section.api_key_file.expanduser().read_text().strip() if section.api_key_file else None,
+        )
+    except (RuntimeError, RPCError) as error:
+        mend = "start `backstay up`, or set temporal.address and temporal.namespace"
+        raise TemporalUnreachable(f"no Temporal server answers at {section.address} ({_first_line(error)}); {mend}") from error
+    except OSError as error:
+        raise TemporalUnreachable(f"{error.filename}: {error.strerror}; mend the temporal.tls_* and api_key_file paths") from error
+
+
+def _tls(section: TemporalSection) -> TLSConfig | bool:
+    if not section.tls:
+        return False
+
+    def read(path: Path | None) -> bytes | None:
+        return path.expanduser().read_bytes() if path else None
+
+    return TLSConfig(
+        server_root_ca_cert=read(section.tls_ca),
+        client_cert=read(section.tls_certificate),
+        client_private_key=read(section.tls_key),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

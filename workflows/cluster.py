@@ -1,0 +1,106 @@
+"""What no single job can know, as durable state: discovery, the node ledger, the guard rails and their breaker.
+
+ID `cluster/<name>`, one per Slurm cluster, started by every worker (only the first start counts). Jobs' workflows ask by
+Update through `activities/cluster_desk.py`; a person resets the breaker; the query `state` shows all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.cluster_desk import IncidentReport
+    from activities.discover import Discover, DiscoverRequest
+    from activities.guarding import ActionQuestion, Guarding, IncidentNote, ResetOrder, Weighed
+    from activities.records import ActionRequest, BreakerReset, ClusterState, ClusterView, Permission, Record
+    from workflows.recovery import LONGEST_WATCH, WATCH_RETRIES
+
+RequestT = TypeVar("RequestT")
+
+
+class ClusterStart(Record):
+    """The workflow's whole memory, passed on by continue-as-new."""
+
+    cluster: str
+    state: ClusterState = ClusterState()
+    heartbeat_timeout: timedelta = timedelta(seconds=30)
+
+
+@workflow.defn(name="Cluster")
+class Cluster:
+    @workflow.init
+    def __init__(self, start: ClusterStart) -> None:
+        self._state = start.state
+        # Updates overlap while their activities run; one after the other, or two jobs could each take the last free share.
+        self._lock = asyncio.Lock()
+
+    @workflow.run
+    async def run(self, start: ClusterStart) -> None:
+        """Discovers jobs for good; continues as new when its history has grown."""
+        discovery = workflow.start_activity_method(
+            Discover.discover_jobs,
+            DiscoverRequest(cluster=start.cluster),
+            start_to_close_timeout=LONGEST_WATCH,
+            heartbeat_timeout=start.heartbeat_timeout,
+            retry_policy=WATCH_RETRIES,
+            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+        )
+        self._show()
+        await workflow.wait_condition(lambda: workflow.info().is_continue_as_new_suggested() or discovery.done())
+        if discovery.done():
+            await discovery
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        workflow.continue_as_new(start.model_copy(update={"state": self._state}))
+
+    @workflow.query
+    def state(self) -> ClusterState:
+        """The ledger, recent faults and actions, and the breaker."""
+        return self._state
+
+    @workflow.update
+    async def report_incident(self, report: IncidentReport) -> ClusterView:
+        """A job's workflow tells of a fault; it learns what is excluded and whether the breaker has tripped."""
+        async with self._lock:
+            weighed = await self._weigh(Guarding.note_incident, IncidentNote(state=self._state, report=report))
+        return weighed.view
+
+    @workflow.update
+    async def permit_action(self, request: ActionRequest) -> Permission:
+        """Asked before each action. An Update, because the asker must not act before the grant is durable."""
+        async with self._lock:
+            weighed = await self._weigh(Guarding.weigh_action, ActionQuestion(state=self._state, request=request))
+        if weighed.permission is None:
+            raise ApplicationError("the guard rails gave no answer", type="NoAnswer")
+        return weighed.permission
+
+    @workflow.update
+    async def reset_breaker(self, reset: BreakerReset) -> ClusterView:
+        """A person looked and lets actions go on."""
+        async with self._lock:
+            weighed = await self._weigh(Guarding.untrip, ResetOrder(state=self._state, reset=reset))
+        return weighed.view
+
+    @reset_breaker.validator
+    def _may_reset(self, reset: BreakerReset) -> None:
+        if self._state.breaker.tripped_at is None:
+            raise ApplicationError("the breaker is not tripped", type="BreakerNotTripped")
+        if not reset.actor.strip():
+            raise ApplicationError("a reset needs an actor; name one with --actor", type="BreakerNotTripped")
+
+    async def _weigh(self, method: Callable[[Any, RequestT], Awaitable[Weighed]], request: RequestT) -> Weighed:
+        weighed = await workflow.execute_activity_method(
+            method, request, start_to_close_timeout=timedelta(seconds=60), retry_policy=WATCH_RETRIES
+        )
+        self._state = weighed.state
+        self._show()
+        return weighed
+
+    def _show(self) -> None:
+        state = self._state
+        breaker = f"**breaker tripped**: {state.breaker.reason}" if state.breaker.tripped_at else "breaker closed"
+        excluded = ", ".join(f"{entry.node} ({entry.cause}, until {entry.excluded_until})" for entry in state.entries) or "none"
+        workflow.set_current_details(f"{breaker}\n\nexcluded nodes: {excluded}")

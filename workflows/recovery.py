@@ -1,0 +1,246 @@
+"""The steps `reschedule` and `verify` in their order: requeue → pending → exclude → expedite, then running → stepping → checkpoint.
+
+Holds order and waits only. It writes what happened into a `Story`; the job's workflow reads the story. Each mutation is
+one activity, so that each stands in the history.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.records import (
+        Attempt,
+        Cursor,
+        Incident,
+        Job,
+        JobState,
+        Milestones,
+        Outcome,
+        OutcomeState,
+        Step,
+        WatchEnd,
+        WatchRequest,
+        WatchResult,
+        WatchUntil,
+    )
+    from activities.reschedule import MutationRequest, MutationResult, Reschedule
+    from activities.verify import Verify
+    from workflows.state import Terms
+
+MUTATION_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10))
+WATCH_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10))
+
+ONE_MUTATION = timedelta(seconds=60)
+"""Longest run of one try: a Slurm command has 30 s; a worker that died is noticed after this."""
+
+ALL_TRIES = timedelta(hours=1)
+"""How long a mutation is tried against a Slurm that does not answer, before the incident is closed as failed."""
+
+PENDING_WITHIN = timedelta(minutes=30)
+"""From requeue to PENDING: KillWait, the epilog and unkillable processes take their time."""
+
+LONGEST_WATCH = timedelta(days=3650)
+
+
+class Story:
+    """An outcome being written: steps and milestones are appended, never changed."""
+
+    def __init__(self, outcome: Outcome, changed: Callable[[Outcome], None]) -> None:
+        self.outcome = outcome
+        self._changed = changed
+
+    def step(self, name: str, detail: str = "", *, at: datetime | None = None, **milestone: bool) -> None:
+        """One fact, now or at the time an activity told; a keyword names the milestone it reaches."""
+        now = at or workflow.now()
+        reached = {key: now for key in milestone if getattr(self.outcome.milestones, key) is None}
+        milestones: Milestones = self.outcome.milestones.model_copy(update=reached)
+        steps = (*self.outcome.steps, Step(name=name, at=now, detail=detail))
+        self._write(steps=steps, milestones=milestones)
+
+    def state(self, state: OutcomeState, summary: str) -> None:
+        self._write(state=state, summary=summary)
+
+    def _write(self, **update: object) -> None:
+        self.outcome = self.outcome.model_copy(update=update)
+        self._changed(self.outcome)
+
+
+@dataclass
+class Restarted:
+    """How the mutations went."""
+
+    acted: bool
+    """Backstay's requeue stands: the restart counts against its limits."""
+    follow: bool
+    """A later attempt exists or will: it is to be verified."""
+    job: Job | None = None
+
+
+class Recovery:
+    """Acts on one incident and verifies what follows."""
+
+    def __init__(self, story: Story, terms: Terms) -> None:
+        self._story = story
+        self._terms = terms
+
+    # ------------------------------------------------------------------------------------------------ reschedule
+
+    async def restart(self, incident: Incident, request: MutationRequest) -> Restarted:
+        """Requeue, wait until really PENDING, exclude, give the delay back. If we die in between, Slurm starts the job."""
+        recommendation = incident.recommendation
+        assert recommendation is not None
+        requeued = await self._mutate(Reschedule.requeue_job, request)
+        if requeued is None or not requeued.done:
+            return self._not_requeued(requeued)
+        self._story.step("requeued", requeued.detail, at=requeued.at, acted=True)
+        pending = await self._mutate(Reschedule.confirm_pending, request, within=PENDING_WITHIN)
+        if pending is None or not pending.done:
+            return self._gone_on(pending)
+        self._story.step("pending", pending.detail)
+        if request.nodes:
+            excluded = await self._mutate(Reschedule.exclude_nodes, request)
+            if excluded is None or excluded.superseded:
+                return self._gone_on(excluded)
+            # A refusal here (nodes were lost since the recommendation) must not leave the job stuck: it goes on without.
+            self._story.step("excluded" if excluded.done else "exclusion_refused", excluded.detail)
+        last = await self._mutate(Reschedule.release_job if requeued.held else Reschedule.expedite, request)
+        if last is None or not last.done:
+            return self._gone_on(last)
+        self._story.step("released" if requeued.held else "expedited", last.detail)
+        if recommendation.drain_nodes:
+            drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
+            if drained is not None:
+                self._story.step("drained", drained.detail)
+        return Restarted(acted=True, follow=True, job=last.job)
+
+    async def cancel(self, request: MutationRequest) -> None:
+        """Ends a job that still runs, where policy lets `stop` do that."""
+        cancelled = await self._mutate(Reschedule.cancel_job, request)
+        if cancelled is not None:
+            self._story.step(
+                "cancelled" if cancelled.done else "not_cancelled", cancelled.detail, **({"acted": True} if cancelled.done else {})
+            )
+
+    def _not_requeued(self, result: MutationResult | None) -> Restarted:
+        if result is None:
+            return Restarted(acted=False, follow=False)
+        if result.superseded:
+            self._story.step("superseded", result.superseded)
+            ended = result.job is not None and result.job.state in (JobState.CANCELLED, JobState.COMPLETED)
+            self._story.state(OutcomeState.NOT_ACTED, f"superseded: {result.superseded}")
+            return Restarted(acted=False, follow=not ended, job=result.job)
+        self._story.step("requeue_refused", result.detail)
+        self._story.state(OutcomeState.FAILED, f"Slurm would not requeue: {result.detail}")
+        return Restarted(acted=False, follow=False, job=result.job)
+
+    def _gone_on(self, result: MutationResult | None) -> Restarted:
+        """We requeued, then someone else acted or Slurm fell silent: the job runs on by itself, so what follows is verified."""
+        if result is None:
+            return Restarted(acted=True, follow=True)
+        self._story.step("superseded" if result.superseded else "refused", result.detail)
+        cancelled = result.job is not None and result.job.state is JobState.CANCELLED
+        if cancelled:
+            self._story.state(OutcomeState.NOT_ACTED, f"superseded: {result.detail}")
+        return Restarted(acted=True, follow=not cancelled, job=result.job)
+
+    async def _mutate(
+        self,
+        method: Callable[[Reschedule, MutationRequest], object],
+        request: MutationRequest,
+        *,
+        within: timedelta = ONE_MUTATION,
+    ) -> MutationResult | None:
+        """One mutation with its retries. None: given up after `ALL_TRIES`; the story says so."""
+        name = method.__name__
+        waits = within > ONE_MUTATION
+        try:
+            result: MutationResult = await workflow.execute_activity(
+                name,
+                request,
+                result_type=MutationResult,
+                start_to_close_timeout=within,
+                schedule_to_close_timeout=max(ALL_TRIES, within),
+                heartbeat_timeout=self._terms.heartbeat_timeout if waits else None,
+                retry_policy=MUTATION_RETRIES,
+                summary=f"{request.incident_id} {' '.join(request.nodes)}".strip(),
+            )
+        except ActivityError as error:
+            why = str(error.cause or error)
+            self._story.step(f"{name}_given_up", why)
+            self._story.state(OutcomeState.FAILED, f"{name} given up: {why}")
+            return None
+        return result
+
+    # ------------------------------------------------------------------------------------------------ verify
+
+    async def verify(self, attempt: Attempt, request: WatchRequest, *, ours: bool) -> WatchResult:
+        """The attempt that follows must run, step and write a checkpoint newer than the one before the fault.
+
+        Returns the last thing seen; the story's outcome says how far it came."""
+        stages = (
+            (Verify.verify_running, WatchUntil.RUNNING, "running", self._terms.running_within),
+            (Verify.verify_stepping, WatchUntil.STEPPING, "stepping", self._terms.stepping_within),
+            (Verify.verify_checkpoint, WatchUntil.CHECKPOINT, "recovered", self._terms.checkpoint_within),
+        )
+        cursor: Cursor | None = request.cursor
+        for method, until, milestone, within in stages:
+            request = request.model_copy(update={"attempt": attempt, "until": until, "cursor": cursor, "deadline": workflow.now() + within})
+            seen = await self._look(method.__name__, request)
+            if seen.kind is not WatchEnd.REACHED:
+                self._short_of(milestone, seen, within)
+                return seen
+            cursor = seen.cursor
+            attempt = attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}) if seen.job else attempt
+            self._story.step(milestone, _milestone_in_words(milestone, seen, request), at=seen.at, **{milestone: True})
+        hand = "" if ours else " (restarted by another hand, not by Backstay)"
+        self._story.state(OutcomeState.RECOVERED, f"checkpoint {seen.progress.checkpoint_iteration} written after the restart{hand}")
+        return seen
+
+    async def _look(self, name: str, request: WatchRequest) -> WatchResult:
+        seen: WatchResult = await workflow.execute_activity(
+            name,
+            request,
+            result_type=WatchResult,
+            start_to_close_timeout=LONGEST_WATCH,
+            heartbeat_timeout=self._terms.heartbeat_timeout,
+            retry_policy=WATCH_RETRIES,
+        )
+        return seen
+
+    def _short_of(self, milestone: str, seen: WatchResult, within: timedelta) -> None:
+        """Names why verification ended before its goal."""
+        match seen.kind:
+            case WatchEnd.SYMPTOM:
+                what = f"the new attempt failed before it was {milestone}: {seen.symptom.summary if seen.symptom else 'no symptom told'}"
+            case WatchEnd.DEADLINE:
+                what = f"not {milestone} within {within}"
+            case WatchEnd.ENDED_WELL | WatchEnd.ENDED_AS_KNOWN:
+                what = f"the job ended ({seen.job.state if seen.job else 'state unknown'}) before it was {milestone}"
+            case WatchEnd.REQUEUED:
+                what = f"someone restarted the job again before it was {milestone}"
+            case WatchEnd.FORGOTTEN:
+                what = f"Slurm forgot the job before it was {milestone}"
+            case WatchEnd.REACHED:
+                return
+        self._story.step(f"not_{milestone}", what)
+        self._story.state(OutcomeState.NO_PROGRESS, what)
+
+
+def _milestone_in_words(milestone: str, seen: WatchResult, request: WatchRequest) -> str:
+    match milestone:
+        case "running":
+            nodes = seen.job.nodes if seen.job else ()
+            barred = sorted(set(nodes) & set(request.excluded_nodes))
+            off = f", off {', '.join(request.excluded_nodes)}" if request.excluded_nodes and not barred else ""
+            on_barred = f"; it runs on excluded {', '.join(barred)}" if barred else ""
+            return f"on {', '.join(nodes)}{off}{on_barred}"
+        case "stepping":
+            return f"iteration {seen.progress.iteration}, resumed at {seen.progress.first_iteration}"
+        case _:
+            before = "none" if request.checkpoint_before is None else request.checkpoint_before
+            return f"checkpoint {seen.progress.checkpoint_iteration}, newer than {before}"

@@ -1,0 +1,617 @@
+"""One watched job's life: detect → classify → attribute → recommend → await approval or auto-act → reschedule → verify.
+
+`run` reads as the product's promise. Everything that judges or touches the world is an activity; here are order, waits
+and state. Started by the Cluster workflow's discovery, inspected in the Temporal UI, decided by `approve` / `reject` / `decide`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.attribute import Attribute, OpinionRequest
+    from activities.classify import Classify, ClassifyRequest
+    from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest
+    from activities.detect import Detect
+    from activities.recommend import Proposal, Recommend, RecommendRequest
+    from activities.records import (
+        Action,
+        ActionRequest,
+        Attempt,
+        Attribution,
+        Change,
+        ChangeKind,
+        ChangeRequest,
+        ClusterView,
+        Decision,
+        DecisionKind,
+        DecisionRequest,
+        Diagnosis,
+        Evidence,
+        Incident,
+        Job,
+        JobState,
+        Judgement,
+        Mode,
+        Opinion,
+        OutcomeState,
+        PastIncident,
+        Permission,
+        Progress,
+        Recommendation,
+        Symptom,
+        WatchEnd,
+        WatchRequest,
+        WatchResult,
+    )
+    from activities.reschedule import MutationRequest
+    from workflows.decision import DecisionDesk
+    from workflows.recovery import LONGEST_WATCH, WATCH_RETRIES, Recovery, Restarted, Story
+    from workflows.state import KEPT_INCIDENTS, KEPT_WARNINGS, Stage, TrainingJobState
+    from workflows.visibility import attributes_of, details_of
+
+JUDGING_RETRIES = WATCH_RETRIES
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+ONE_JUDGEMENT = timedelta(minutes=5)
+"""Longest try of a capture or diagnosis; a 10 GB log takes seconds, a sick file system longer."""
+
+ALL_JUDGEMENT = timedelta(hours=1)
+"""All tries of one question, through an outage of Slurm or of the file system."""
+
+BACKSTAY = "backstay"
+
+
+@workflow.defn(name="TrainingJob")
+class TrainingJob:
+    """All state is `self._state`, a frozen record that is replaced, never changed, and passed on by continue-as-new."""
+
+    @workflow.init
+    def __init__(self, start: TrainingJobState) -> None:
+        self._state = start
+        self._desk = DecisionDesk()
+        self._shown: tuple[str, ...] | None = None
+
+    @workflow.run
+    async def run(self, start: TrainingJobState) -> TrainingJobState:
+        """Watches the job until Slurm is done with it. Returns its last state."""
+        while True:
+            seen = await self._detect()
+            if seen.kind is WatchEnd.SYMPTOM:
+                incident = await self._classify(seen)
+                incident = await self._attribute(incident)
+                proposal = await self._recommend(incident)
+                decision = await self._decide(proposal)
+                goes_on = await self._carry_out(decision, proposal)
+                if goes_on:
+                    await self._pass_on()
+            elif seen.kind is WatchEnd.REQUEUED:
+                goes_on = await self._restarted_meanwhile(seen)
+            elif seen.kind is WatchEnd.ENDED_AS_KNOWN:
+                goes_on = await self._follow()
+            else:
+                goes_on = False
+            if not goes_on:
+                return await self._end(seen)
+            if workflow.info().is_continue_as_new_suggested():
+                await self._pass_on()
+
+    # ------------------------------------------------------------------------------------------------ the steps
+
+    async def _detect(self) -> WatchResult:
+        """One long activity per attempt; nothing is written to history while the job is healthy."""
+        if self._state.carried is not None:
+            seen = self._state.carried
+            self._update(carried=None)
+            return seen
+        self._enter(Stage.WATCHING, "no fault seen")
+        state = self._state
+        seen = await workflow.execute_activity_method(
+            Detect.watch_attempt,
+            WatchRequest(
+                attempt=state.attempt,
+                opt_in=state.opt_in,
+                known_symptoms=state.known_symptoms,
+                known_onset=state.known_onset,
+                cursor=state.cursor,
+            ),
+            start_to_close_timeout=LONGEST_WATCH,
+            heartbeat_timeout=state.terms.heartbeat_timeout,
+            retry_policy=WATCH_RETRIES,
+            summary=f"attempt {state.attempt.restart_count}",
+        )
+        self._saw(seen)
+        return seen
+
+    async def _classify(self, seen: WatchResult) -> Incident:
+        """Evidence first, then the diagnosis: what is changed later may erase what it rests on."""
+        assert seen.symptom is not None
+        state = self._state
+        number = state.incidents_dropped + len(state.incidents) + 1
+        incident = Incident(
+            id=f"{state.key.job_id}-{number}",
+            restart_count=state.attempt.restart_count,
+            nodes=state.attempt.nodes,
+            symptom=seen.symptom,
+            progress=seen.progress,
+        )
+        self._update(incidents=(*state.incidents, incident))
+        self._story().step("detected", seen.symptom.summary, detected=True)
+        self._enter(Stage.DIAGNOSING, seen.symptom.summary)
+        request = ClassifyRequest(
+            incident_id=incident.id,
+            attempt=state.attempt,
+            job=self._job_now(),
+            opt_in=state.opt_in,
+            symptom=seen.symptom,
+            progress=seen.progress,
+        )
+        nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
+        evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing)
+        judgement = await self._judge(Classify.diagnose, request, otherwise=_unjudged(seen.symptom))
+        # The excerpts' text stands in the history once, as the activity's result; state carries its hashes only.
+        light = evidence.model_copy(update={"excerpts": tuple(e.model_copy(update={"text": ""}) for e in evidence.excerpts)})
+        self._change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
+        self._story().step("diagnosed", judgement.diagnosis.summary or judgement.diagnosis.cause)
+        return self._incident()
+
+    async def _attribute(self, incident: Incident) -> Incident:
+        """Outside opinions, side by side, each with its deadline; no answer is an answer and delays nobody."""
+        asked = [name for name in self._state.terms.opinions if name in ("ask_attrsvc", "ask_operator_service")]
+        if asked:
+            request = OpinionRequest(
+                incident_id=incident.id,
+                attempt=self._state.attempt,
+                job=self._job_now(),
+                opt_in=self._state.opt_in,
+                symptom=incident.symptom,
+                diagnosis=incident.diagnosis,
+                attribution=incident.attribution,
+            )
+            opinions = await asyncio.gather(*(self._ask(name, request) for name in asked))
+            self._change_incident(opinions=tuple(opinions))
+        return self._incident()
+
+    async def _ask(self, name: str, request: OpinionRequest) -> Opinion:
+        method = Attribute.ask_attrsvc if name == "ask_attrsvc" else Attribute.ask_operator_service
+        try:
+            return await workflow.execute_activity_method(
+                method,
+                request,
+                schedule_to_close_timeout=self._state.terms.opinion_deadline + timedelta(seconds=10),
+                retry_policy=WATCH_RETRIES,
+            )
+        except ActivityError as error:
+            return Opinion(source=name.removeprefix("ask_"), note=f"no answer: {error.cause or error}"[:300])
+
+    async def _recommend(self, incident: Incident) -> Proposal:
+        """Policy × diagnosis × this job's history × the cluster's ledger."""
+        view: ClusterView = await self._judge(
+            ClusterDesk.report_incident,
+            IncidentReport(
+                cluster=self._state.key.cluster,
+                job_id=self._state.key.job_id,
+                incident_id=incident.id,
+                cause=incident.diagnosis.cause,
+                domain=incident.diagnosis.domain,
+                at=incident.symptom.detected_at,
+                suspects=tuple(s.node for s in incident.attribution.suspects if s.node),
+            ),
+            otherwise=ClusterView(),
+        )
+        proposal: Proposal = await self._judge(
+            Recommend.recommend,
+            RecommendRequest(
+                incident=incident,
+                attempt=self._state.attempt,
+                job=self._job_now(),
+                opt_in=self._state.opt_in,
+                history=self._state.history,
+                view=view,
+            ),
+            otherwise=_no_proposal(incident),
+        )
+        self._update(mode=proposal.mode)
+        self._change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
+        words = " ".join([proposal.recommendation.action, *proposal.recommendation.exclude_nodes])
+        self._story().step("recommended", f"{words}: {proposal.recommendation.why}", recommended=True)
+        return proposal
+
+    async def _decide(self, proposal: Proposal) -> Decision:
+        """`observe` records; `auto` acts within the guards; `approve` waits for a person while the watching goes on."""
+        recommendation = proposal.recommendation
+        decision: Decision
+        if proposal.mode is Mode.OBSERVE:
+            decision = self._decision(DecisionKind.OBSERVED, BACKSTAY, "mode observe: recorded, nothing done")
+        elif not proposal.changes_slurm:
+            decision = self._decision(DecisionKind.AUTO, BACKSTAY, "nothing to change in Slurm")
+        elif proposal.mode is Mode.AUTO and not recommendation.needs_approval:
+            decision = self._decision(DecisionKind.AUTO, BACKSTAY, f"mode auto, rule {recommendation.rule}")
+        else:
+            decision = await self._await_person(proposal)
+        self._change_incident(decision=decision)
+        self._story().step("decided", f"{decision.kind} by {decision.actor}: {decision.reason}".rstrip(": "), decided=True)
+        return decision
+
+    async def _await_person(self, proposal: Proposal) -> Decision:
+        """Until a person decides, the recommendation expires, or another hand's act supersedes it."""
+        recommendation = proposal.recommendation
+        expires_at = recommendation.expires_at or workflow.now() + timedelta(hours=8)
+        self._desk.open(recommendation, proposal.approvers)
+        self._enter(Stage.AWAITING_DECISION, f"{recommendation.action}: {recommendation.why}")
+        change = workflow.start_activity_method(
+            Detect.watch_for_change,
+            self._change_request(expires_at),
+            start_to_close_timeout=LONGEST_WATCH,
+            heartbeat_timeout=self._state.terms.heartbeat_timeout,
+            retry_policy=WATCH_RETRIES,
+            summary="watching on while a person decides",
+        )
+        try:
+            await workflow.wait_condition(
+                lambda: self._desk.decision is not None or (change.done() and _says_more(change.result())),
+                timeout=max(expires_at - workflow.now(), timedelta(0)),
+                timeout_summary=f"expires: {recommendation.expiry_reason}",
+            )
+        except TimeoutError:
+            decision = self._decision(DecisionKind.EXPIRED, BACKSTAY, recommendation.expiry_reason)
+        else:
+            if self._desk.decision is not None:
+                decision = self._desk.decision
+            else:
+                seen = change.result()
+                self._saw_change(seen)
+                decision = self._decision(DecisionKind.SUPERSEDED, "another hand", seen.summary)
+        self._desk.close()
+        self._warn(*self._desk.refused)
+        self._desk.refused.clear()
+        if not change.done():
+            change.cancel()
+        return decision
+
+    async def _carry_out(self, decision: Decision, proposal: Proposal) -> bool:
+        """Acts where the decision says so, verifies what follows. True when there is more of this job to watch."""
+        story = self._story()
+        acts = decision.kind in (DecisionKind.APPROVED, DecisionKind.AUTO) and proposal.changes_slurm
+        if decision.kind is DecisionKind.SUPERSEDED:
+            story.state(OutcomeState.NOT_ACTED, f"superseded: {decision.reason}")
+            # A job that merely ended or went on is looked at afresh: what it needs now is another recommendation.
+            goes_on = await self._verify_others() if self._runs_again() else True
+        elif acts and await self._permitted(proposal):
+            goes_on = await self._act(proposal)
+        else:
+            if not acts:
+                story.state(*_left_alone(decision, proposal))
+            goes_on = await self._follow()
+        self._remember(acted=acts)
+        return goes_on
+
+    async def _act(self, proposal: Proposal) -> bool:
+        """Reschedule, then verify."""
+        self._enter(Stage.ACTING, proposal.recommendation.why)
+        recovery = Recovery(self._story(), self._state.terms)
+        request = MutationRequest(
+            job_id=self._state.key.job_id,
+            incident_id=self._incident().id,
+            restart_count=self._state.attempt.restart_count,
+            nodes=proposal.recommendation.exclude_nodes,
+            override_no_requeue=proposal.override_no_requeue,
+            spare_nodes=proposal.spare_nodes,
+            reason=proposal.recommendation.why,
+        )
+        if proposal.recommendation.action is Action.STOP:
+            await recovery.cancel(request)
+            self._story().state(OutcomeState.STOPPED, proposal.recommendation.why)
+            return await self._follow()
+        restarted: Restarted = await recovery.restart(self._incident(), request)
+        if restarted.acted:
+            self._count_restart()
+        if not restarted.follow:
+            return await self._follow()
+        self._next_attempt(restarted.job, at_least=request.restart_count + 1)
+        return await self._verify(recovery, ours=restarted.acted)
+
+    async def _verify(self, recovery: Recovery, *, ours: bool) -> bool:
+        """Only a checkpoint newer than the one before the fault makes an attempt `recovered`."""
+        self._enter(Stage.VERIFYING, "waiting for the new attempt to run, step and write a checkpoint")
+        before = self._incident().progress.checkpoint_iteration
+        recommended = self._incident().recommendation
+        request = WatchRequest(
+            attempt=self._state.attempt,
+            opt_in=self._state.opt_in,
+            checkpoint_before=before,
+            resumed_from=before,
+            excluded_nodes=recommended.exclude_nodes if ours and recommended else (),
+            cursor=self._state.cursor,
+        )
+        seen = await recovery.verify(self._state.attempt, request, ours=ours)
+        self._saw(seen)
+        match seen.kind:
+            case WatchEnd.REACHED:
+                self._update(history=self._state.history.model_copy(update={"restarts_without_checkpoint": 0}))
+                return True
+            case WatchEnd.SYMPTOM:
+                self._update(carried=seen)
+                return True
+            case WatchEnd.REQUEUED:
+                return self._next_attempt(seen.job)
+            case WatchEnd.DEADLINE:
+                return True
+            case WatchEnd.ENDED_AS_KNOWN:
+                return await self._follow()
+            case WatchEnd.ENDED_WELL | WatchEnd.FORGOTTEN:
+                return False
+
+    async def _restarted_meanwhile(self, seen: WatchResult) -> bool:
+        """Someone restarted the job. Was it the answer to a fault we reported and left alone? Then it is compared."""
+        last = self._state.incidents[-1] if self._state.incidents else None
+        answered = last is not None and last.restart_count == self._state.attempt.restart_count
+        if not answered:
+            return self._next_attempt(seen.job)
+        self._story().step("restarted_by_another_hand", seen.summary)
+        return await self._verify_others()
+
+    async def _verify_others(self) -> bool:
+        """Another hand restarted the job: what follows is verified all the same, credited to that hand, and compared."""
+        self._next_attempt(self._state.job)
+        goes_on = await self._verify(Recovery(self._story(), self._state.terms), ours=False)
+        recommendation = self._incident().recommendation
+        if recommendation is not None:
+            ran_on = set(self._state.attempt.nodes)
+            same = sorted(set(recommendation.exclude_nodes) & ran_on)
+            words = f"Backstay would have: {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
+            words += f"; the team restarted it on {', '.join(sorted(ran_on)) or 'nodes not told'}"
+            self._story().step("compared", words + (f", among them {', '.join(same)}" if same else ""))
+        return goes_on
+
+    async def _follow(self) -> bool:
+        """Nothing of ours is under way: keep an eye on what the team does, as long as Slurm knows the job."""
+        job = self._state.job
+        if job is None or not (job.state.is_ended or job.is_ending):
+            # Still allocated: back to the ordinary watch, which will not report the same fault again.
+            symptom = self._incident().symptom if self._state.incidents else None
+            if symptom is not None:
+                known = dict.fromkeys((*self._state.known_symptoms, symptom.kind))
+                self._update(known_symptoms=tuple(known), known_onset=symptom.onset)
+            return True
+        self._enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
+        while True:
+            change: Change = await workflow.execute_activity_method(
+                Detect.watch_for_change,
+                self._change_request(workflow.now() + LONGEST_WATCH),
+                start_to_close_timeout=LONGEST_WATCH,
+                heartbeat_timeout=self._state.terms.heartbeat_timeout,
+                retry_policy=WATCH_RETRIES,
+                summary="until requeued or forgotten",
+            )
+            self._saw_change(change)
+            match change.kind:
+                case ChangeKind.REQUEUED | ChangeKind.STARTED:
+                    if not self._state.incidents:
+                        return self._next_attempt(change.job)
+                    self._story().step("restarted_by_another_hand", change.summary)
+                    return await self._verify_others()
+                case ChangeKind.FORGOTTEN:
+                    return False
+                case ChangeKind.ENDED | ChangeKind.CANCELLED | ChangeKind.UNCHANGED | ChangeKind.RESUMED_PROGRESS:
+                    continue
+
+    async def _permitted(self, proposal: Proposal) -> bool:
+        """The cluster's guard rails are asked before each action; their no holds the job for a person."""
+        incident = self._incident()
+        suspects = {s.node for s in incident.attribution.suspects if s.node}
+        permission: Permission = await self._judge(
+            ClusterDesk.permit_action,
+            PermissionRequest(
+                cluster=self._state.key.cluster,
+                action=ActionRequest(
+                    job_id=self._state.key.job_id,
+                    incident_id=incident.id,
+                    partition=self._job_now().partition,
+                    exclude_nodes=proposal.recommendation.exclude_nodes,
+                    suspects=tuple(sorted(suspects & set(proposal.recommendation.exclude_nodes))),
+                    cause=incident.diagnosis.cause,
+                    because=tuple(line for s in incident.attribution.suspects for line in s.because)[:5],
+                    partition_nodes=proposal.partition_nodes,
+                ),
+            ),
+            otherwise=Permission(granted=False, why="the cluster's guard rails did not answer within an hour"),
+        )
+        if not permission.granted:
+            self._story().step("held_by_guard_rails", permission.why)
+            self._story().state(OutcomeState.HELD, permission.why)
+        return permission.granted
+
+    # ------------------------------------------------------------------------------------------------ messages
+
+    @workflow.query
+    def state(self) -> TrainingJobState:
+        """The whole memory, as `backstay show` reads it."""
+        return self._state
+
+    @workflow.signal
+    def approve(self, request: DecisionRequest) -> None:
+        """Approve the pending recommendation; a refusal is kept as a warning, since a signal has no answer."""
+        self._desk.take(request.model_copy(update={"approve": True}), workflow.now())
+
+    @workflow.signal
+    def reject(self, request: DecisionRequest) -> None:
+        """Reject the pending recommendation."""
+        self._desk.take(request.model_copy(update={"approve": False}), workflow.now())
+
+    @workflow.update
+    def decide(self, request: DecisionRequest) -> Decision:
+        """Approve or reject, with an answer. An Update, because a person waits to hear whether it counted."""
+        decision = self._desk.take(request, workflow.now())
+        if decision is None:
+            raise ApplicationError("not taken: another decision came first", type="DecisionRefused")
+        return decision
+
+    @decide.validator
+    def _may_decide(self, request: DecisionRequest) -> None:
+        if problem := self._desk.refusal(request, workflow.now()):
+            raise ApplicationError(problem, type="DecisionRefused")
+
+    # ------------------------------------------------------------------------------------------------ bookkeeping
+
+    async def _judge(self, method: Callable[[Any, RequestT], Awaitable[AnswerT]], request: RequestT, *, otherwise: AnswerT) -> AnswerT:
+        """One judgement or question. An activity that cannot answer leaves `otherwise`: unknown is a value, never a stop."""
+        try:
+            return await workflow.execute_activity_method(
+                method,
+                request,
+                start_to_close_timeout=ONE_JUDGEMENT,
+                schedule_to_close_timeout=ALL_JUDGEMENT,
+                heartbeat_timeout=self._state.terms.heartbeat_timeout,
+                retry_policy=JUDGING_RETRIES,
+            )
+        except ActivityError as error:
+            self._warn(f"{error.activity_type} failed: {error.cause or error}"[:300])
+            return otherwise
+
+    async def _pass_on(self) -> None:
+        """Continue as new: the next run starts with this state and an empty history."""
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        workflow.continue_as_new(self._state)
+
+    async def _end(self, seen: WatchResult) -> TrainingJobState:
+        words = seen.summary or f"the job ended: {seen.job.state if seen.job else 'Slurm no longer knows it'}"
+        if seen.kind is WatchEnd.SYMPTOM:
+            words = "Slurm no longer knows the job, or is done with it"
+        self._enter(Stage.ENDED, words)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self._state
+
+    def _update(self, **changes: Any) -> None:
+        self._state = self._state.model_copy(update=changes)
+
+    def _enter(self, stage: Stage, summary: str) -> None:
+        self._update(stage=stage, summary=summary)
+        shown, updates = attributes_of(self._state)
+        if shown != self._shown:
+            self._shown = shown
+            workflow.upsert_search_attributes(updates)
+        workflow.set_current_details(details_of(self._state))
+
+    def _warn(self, *warnings: str) -> None:
+        fresh = [warning for warning in warnings if warning not in self._state.warnings]
+        if fresh:
+            self._update(warnings=(*self._state.warnings, *fresh)[-KEPT_WARNINGS:])
+
+    def _saw(self, seen: WatchResult) -> None:
+        self._update(job=seen.job or self._state.job, progress=seen.progress, cursor=seen.cursor)
+        if seen.job is not None and seen.job.restart_count == self._state.attempt.restart_count and seen.job.nodes:
+            self._update(attempt=self._state.attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}))
+        if seen.blind:
+            self._warn(seen.blind)
+
+    def _saw_change(self, change: Change) -> None:
+        self._update(job=change.job or self._state.job, cursor=change.cursor or self._state.cursor)
+
+    def _incident(self) -> Incident:
+        return self._state.incidents[-1]
+
+    def _change_incident(self, **changes: Any) -> None:
+        changed = self._incident().model_copy(update=changes)
+        self._update(incidents=(*self._state.incidents[:-1], changed))
+
+    def _story(self) -> Story:
+        return Story(self._incident().outcome, lambda outcome: self._change_incident(outcome=outcome))
+
+    def _decision(self, kind: DecisionKind, actor: str, reason: str) -> Decision:
+        recommendation = self._incident().recommendation
+        return Decision(kind=kind, actor=actor, at=workflow.now(), reason=reason, digest=recommendation.digest if recommendation else "")
+
+    def _job_now(self) -> Job:
+        """The last look at the job; before the first look, what its key tells."""
+        return self._state.job or Job(job_id=self._state.key.job_id, numeric_id=0)
+
+    def _runs_again(self) -> bool:
+        return self._job_now().restart_count > self._state.attempt.restart_count
+
+    def _change_request(self, until: datetime) -> ChangeRequest:
+        job = self._job_now()
+        return ChangeRequest(
+            attempt=self._state.attempt,
+            state_when_asked=job.state,
+            restart_count=self._state.attempt.restart_count,
+            until=until,
+            opt_in=self._state.opt_in,
+            symptom=self._incident().symptom.kind,
+            cursor=self._state.cursor,
+        )
+
+    def _next_attempt(self, job: Job | None, *, at_least: int = 0) -> bool:
+        """The attempt that follows; its log may go on in the same file, so the cursor's offsets are kept."""
+        count = max(job.restart_count if job else 0, at_least)
+        running = job is not None and job.state is JobState.RUNNING and job.restart_count == count
+        attempt = Attempt(
+            key=self._state.key,
+            restart_count=count,
+            nodes=job.nodes if job is not None and running else (),
+            started_at=job.started_at if job is not None and running else None,
+        )
+        self._update(attempt=attempt, job=job or self._state.job, progress=Progress(), known_symptoms=(), known_onset=None)
+        return True
+
+    def _count_restart(self) -> None:
+        history = self._state.history
+        counted = {"restarts": history.restarts + 1, "restarts_without_checkpoint": history.restarts_without_checkpoint + 1}
+        self._update(history=history.model_copy(update=counted))
+
+    def _remember(self, *, acted: bool) -> None:
+        """What policy asks about earlier incidents, kept apart from the incidents, of which only the newest are held."""
+        incident = self._incident()
+        past = PastIncident(
+            cause=incident.diagnosis.cause,
+            domain=incident.diagnosis.domain,
+            action=incident.recommendation.action if incident.recommendation else Action.NONE,
+            acted=acted,
+            at=incident.symptom.detected_at,
+            checkpoint_iteration=incident.progress.checkpoint_iteration,
+            suspects=tuple(s.node for s in incident.attribution.suspects if s.node),
+        )
+        history = self._state.history
+        self._update(history=history.model_copy(update={"incidents": (*history.incidents, past)[-100:]}))
+        surplus = max(0, len(self._state.incidents) - KEPT_INCIDENTS)
+        self._update(incidents=self._state.incidents[surplus:], incidents_dropped=self._state.incidents_dropped + surplus)
+
+
+def _says_more(change: "asyncio.Future[Change]") -> bool:
+    """True when the watch beside the waiting has something to tell. A watch that failed tells nothing: the expiry ends the wait."""
+    return change.done() and change.exception() is None and change.result().kind is not ChangeKind.UNCHANGED
+
+
+def _left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, str]:
+    """The outcome where nothing is done: by whose will, in a sentence."""
+    recommendation = proposal.recommendation
+    match decision.kind, recommendation.action:
+        case DecisionKind.OBSERVED, _:
+            return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
+        case DecisionKind.EXPIRED, _:
+            return OutcomeState.NOT_ACTED, f"expired: {recommendation.expiry_reason or 'nobody decided in time'}"
+        case DecisionKind.REJECTED, _:
+            return OutcomeState.NOT_ACTED, f"rejected by {decision.actor}: {decision.reason or 'no reason given'}"
+        case _, Action.STOP:
+            return OutcomeState.STOPPED, recommendation.why
+        case _, Action.NONE:
+            return OutcomeState.NOT_ACTED, recommendation.why
+        case _:
+            return OutcomeState.HELD, recommendation.why
+
+
+def _unjudged(symptom: Symptom) -> Judgement:
+    return Judgement(symptom=symptom.kind, diagnosis=Diagnosis(summary="the diagnosis failed; see the warnings"), attribution=Attribution())
+
+
+def _no_proposal(incident: Incident) -> Proposal:
+    held = Recommendation(action=Action.HOLD, why="no recommendation could be made; see the warnings", rule="built-in: nothing known")
+    return Proposal(
+        recommendation=held.sealed(incident_id=incident.id, restart_count=incident.restart_count),
+        diagnosis=incident.diagnosis,
+        mode=Mode.OBSERVE,
+    )

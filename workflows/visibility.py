@@ -1,0 +1,75 @@
+"""What people see of a workflow in the Temporal UI and its lists: search attributes, current details, activity summaries.
+
+Search attributes are not encrypted (Temporal's documentation), so they hold names and slugs only, never log text.
+"""
+
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
+
+from activities.records import Action, Incident, JobKey
+from workflows.state import Stage, TrainingJobState
+
+CLUSTER = SearchAttributeKey.for_keyword("BackstayCluster")
+JOB = SearchAttributeKey.for_keyword("BackstayJob")
+STATE = SearchAttributeKey.for_keyword("BackstayState")
+NEEDS_APPROVAL = SearchAttributeKey.for_bool("BackstayNeedsApproval")
+CAUSE = SearchAttributeKey.for_keyword("BackstayCause")
+NODES = SearchAttributeKey.for_keyword_list("BackstayNodes")
+
+SEARCH_ATTRIBUTES = {
+    "BackstayCluster": "Keyword",
+    "BackstayJob": "Keyword",
+    "BackstayState": "Keyword",
+    "BackstayNeedsApproval": "Bool",
+    "BackstayCause": "Keyword",
+    "BackstayNodes": "KeywordList",
+}
+"""Name -> type, as the Temporal server must know them; registered by the worker at its start."""
+
+MOST_NODES_LISTED = 50
+"""A list of a thousand node names is no search attribute; the suspects come first."""
+
+
+def at_first(key: JobKey, nodes: tuple[str, ...]) -> TypedSearchAttributes:
+    """The attributes a job's workflow starts with."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(CLUSTER, key.cluster),
+            SearchAttributePair(JOB, key.job_id),
+            SearchAttributePair(STATE, str(Stage.WATCHING)),
+            SearchAttributePair(NEEDS_APPROVAL, False),
+            SearchAttributePair(NODES, list(nodes[:MOST_NODES_LISTED])),
+        ]
+    )
+
+
+def attributes_of(state: TrainingJobState) -> tuple[tuple[str, ...], list[SearchAttributeUpdate]]:
+    """The attributes as they should read now, and a comparable form, so that nothing is written twice."""
+    incident = state.incidents[-1] if state.incidents else None
+    suspects = [suspect.node for suspect in incident.attribution.suspects if suspect.node] if incident else []
+    nodes = list(dict.fromkeys([*suspects, *state.attempt.nodes]))[:MOST_NODES_LISTED]
+    waiting = state.stage is Stage.AWAITING_DECISION
+    cause = incident.diagnosis.cause if incident else ""
+    updates: list[SearchAttributeUpdate] = [STATE.value_set(str(state.stage)), NEEDS_APPROVAL.value_set(waiting), NODES.value_set(nodes)]
+    if cause:
+        updates.append(CAUSE.value_set(cause))
+    return (state.stage, str(waiting), cause, *nodes), updates
+
+
+def details_of(state: TrainingJobState) -> str:
+    """Where the job stands, in a few lines of Markdown for the workflow's page."""
+    lines = [f"**{state.stage.replace('_', ' ')}**: {state.summary}" if state.summary else f"**{state.stage}**"]
+    lines.append(f"attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}; mode {state.mode}")
+    if state.incidents:
+        lines.append(_incident_in_words(state.incidents[-1], waiting=state.stage is Stage.AWAITING_DECISION))
+    lines.extend(f"warning: {warning}" for warning in state.warnings[-3:])
+    return "\n\n".join(lines)
+
+
+def _incident_in_words(incident: Incident, *, waiting: bool) -> str:
+    words = f"{incident.id}: {incident.symptom.kind}, {incident.diagnosis.domain}/{incident.diagnosis.cause}"
+    recommendation = incident.recommendation
+    if recommendation and recommendation.action is not Action.NONE:
+        words += f" → {recommendation.action} {', '.join(recommendation.exclude_nodes)}".rstrip()
+        if waiting:
+            words += f" (digest `{recommendation.digest}`, expires {recommendation.expires_at})"
+    return words
