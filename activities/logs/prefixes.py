@@ -1,0 +1,195 @@
+"""What stands before a log line's own text: who printed it (rank, node) and when, in the forms launchers and loggers use.
+
+Pure, never raises. Called for lines that hit, by progress, diagnosis and suspects. A new form is a new row of a table.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, timezone
+
+LONGEST_PREFIXED = 4096  # prefixes stand at the beginning; what lies beyond is carried over unread
+
+# CSI, OSC (ended by BEL or ST) and two-character sequences: ECMA-48. An OSC that does not end on its line is left alone.
+_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n\r]{0,512}(?:\x07|\x1b\\)|[ -/]?[0-Z\\^-~])"
+_ANSI_TEXT = re.compile(_ANSI)
+_ANSI_BYTES = re.compile(_ANSI.encode())
+
+
+def strip_ansi(text: str) -> str:
+    """`text` without colours and other terminal sequences."""
+    return _ANSI_TEXT.sub("", text) if "\x1b" in text else text
+
+
+def strip_ansi_bytes(data: bytes) -> bytes:
+    """`data` without colours and other terminal sequences; line ends stay where they are."""
+    return _ANSI_BYTES.sub(b"", data) if b"\x1b" in data else data
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixed:
+    """A line taken apart. None means the line does not say.
+
+    `at` is the time as printed; one without a zone is read as UTC, so compare it with other lines of the same log only.
+    `node` may be an address (Ray prints `ip=`).
+    """
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    at: datetime | None = None
+    text: str = ""
+
+
+# A host name has a digit somewhere; words such as `rank3`, `gpu0`, `step10` look like one and are none.
+_NO_HOST = (
+    r"slurmstepd-|(?:rank|default|gpu|cuda|device|step|epoch|iter|iteration|batch|layer|stage|block|phase|task|proc|thread|ib|eth|en[ops]|nvme|mlx|sd|dp|tp"
+    r"|pp|cp|ep|pg|top|loss|fp|bf|int|uint|float|utf|sha|md|python|cu|libcu|http|https|error|errno|sig|exit)-?\d+(?![\w-])"
+    r"|[A-Za-z]\d{1,2}(?![\w-])|[AHVBahvb]\d00(?![\w-])"
+)
+_HOST = rf"(?!{_NO_HOST})(?=[A-Za-z][A-Za-z0-9-]*\d)[A-Za-z][A-Za-z0-9-]{{1,62}}(?:\.[A-Za-z0-9-]{{1,63}}){{0,6}}(?![\w.])"
+_CLOCK = r"(?P<hour>[0-2]?\d):(?P<minute>[0-5]\d):(?P<second>[0-6]\d)(?:[.,](?P<fraction>\d{1,9}))?"
+_DAY = r"(?P<year>(?:19|20)\d\d)[-/](?P<month>[01]?\d)[-/](?P<day>[0-3]?\d)"
+_ZONE = r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+_STAMP = rf"{_DAY}(?:[T ]|_| - )\s?{_CLOCK}{_ZONE}"
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
+
+# Tried in this order, again and again from the left, until none fits: prefixes nest. Each consumes what it matched.
+_CONSUMED: tuple[tuple[str, str], ...] = (
+    ("torchrun", r"\[(?:rank|Rank|RANK)[ :=]{0,2}(?P<rank>\d{1,6})\]:?\s?"),  # torchrun, Lightning, DeepSpeed
+    ("rank and colon", r"(?:rank|Rank|RANK)[ -]?(?P<rank>\d{1,6}):\s"),
+    ("torchrun default", r"\[default(?P<local_rank>\d{1,4})\]:?"),  # torchrun --redirects/--tee with role "default"
+    ("mpi", r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err|diag)>:?\s?"),  # mpirun --tag-output
+    ("ray", r"\((?:[^()\s]{1,80}(?:\([^()]{0,40}\))?\s)?pid=\d+(?:,\s?ip=(?P<node>[\w.:-]+))?\)\s?"),  # Ray's log_to_driver
+    ("raylet", r"\(raylet(?:,\s?ip=(?P<node>[\w.:-]+))?\)\s?"),
+    ("jax task", rf"\[task (?P<rank>\d{{1,6}})(?: rank \d+)?(?: (?P<node>{_HOST}))?\]\s?"),
+    ("nccl", rf"\[?(?P<node>{_HOST}):\d{{1,8}}:\d{{1,8}}\]? \[(?P<local_rank>\d{{1,4}})\] "),  # NCCL: host:pid:tid [cudaDev]
+    ("node and local rank", rf"\[(?P<node>{_HOST}):(?P<local_rank>\d{{1,2}})\]:?\s?"),
+    ("open mpi", rf"\[(?P<node>{_HOST})(?::\d{{1,8}}){{1,3}}\]:?\s?"),  # Open MPI, UCX: [host:pid], [host:pid:n:tid]
+    ("kubernetes", rf"(?P<node>{_HOST})\s+\|\s"),
+    ("bracketed node", rf"\[(?P<node>{_HOST})\]:?\s"),
+    ("pdsh", rf"(?P<node>{_HOST}): "),  # pdsh, DeepSpeed's launcher
+    ("bracketed time", rf"\[{_STAMP}\][:\s]?\s?(?:\|\s|-\s)?"),
+    ("time", rf"{_STAMP}(?:\]|:|,|\s?\||\s-(?=\s))?\s?"),
+    ("nemo", rf"\[NeMo [A-Z] {_STAMP}(?: [\w.]+:\d+)?\]\s?"),
+    ("glog", rf"\[?[IWEF](?P<year>20\d\d)?(?P<month>[01]?\d)(?P<day>[0-3]\d) {_CLOCK}\s+(?:\d+\s)?(?:[^\]\s]{{1,200}}\]\s?)?"),
+    ("syslog", rf"(?P<month_name>[A-Z][a-z]{{2}})\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} (?P<node>[\w.-]{{1,255}}) (?=[\w./-]+(?:\[\d+\])?:)"),
+    ("kernel clock", r"\[\s*\d{1,10}\.\d{6}\]\s"),
+    ("level and day", rf"{_LEVEL}[: ]{_STAMP}\s?"),
+    ("level and short day", rf"{_LEVEL}\s(?P<month>[01]\d)-(?P<day>[0-3]\d) {_CLOCK}\s?"),  # vLLM
+    ("bracketed level", rf"\[{_LEVEL}\]:?\s?(?:-\s)?"),
+    ("bracketed level and rank", rf"\[{_LEVEL}:[\w.]{{1,60}}:rank(?P<rank>\d{{1,6}})\]\s?"),
+    ("bracketed source", r"\[[\w./-]{1,120}\.(?:py|cc|cpp|cu|h):\d+(?::[\w<>]+)?\]\s?"),
+    ("bracketed root", r"\[(?:root|__main__)\]\s?"),
+)
+
+# Only once, and only before anything but a time: a bare number says "rank" at the very beginning and nowhere else.
+_OUTERMOST: tuple[tuple[str, str], ...] = (
+    ("srun --label", r"[ ]{0,5}(?P<rank>\d{1,6}):(?: |$)"),
+    ("bare rank", r"\[(?P<rank>\d{1,5})\]:?\s(?=\S)"),  # mpirun -prepend-rank, accelerate's tee
+    ("bare rank and colon", r"\[(?P<rank>\d{1,5})\]:(?=\S)"),
+)
+
+# Looked for at the beginning of what is left and not consumed: part of the message, and still telling.
+_TELLING: tuple[tuple[str, str], ...] = (
+    (
+        "rank in brackets",
+        r"(?:\[[^\]]{0,80}\]\s?|" + _LEVEL + r":?\s){0,3}\[[^\]\n]{0,120}?\b(?i:rank)\s?[=: ]\s?(?P<rank>\d{1,6})[^\]]{0,40}\]",
+    ),
+    ("srun task", rf"srun: (?:error: )?(?P<node>{_HOST}): task (?P<rank>\d{{1,6}}):"),
+    ("srun node", rf"srun: (?:error: )?(?P<node>{_HOST}): tasks? "),
+    ("srun node failure", rf"srun: error: Node failure on (?P<node>{_HOST})"),
+    ("srun launch", rf"srun: error: Task launch for \S+ failed on node (?P<node>{_HOST}):"),
+    ("slurmstepd node", rf"slurmstepd-(?P<node>{_HOST}): "),
+    ("slurmstepd cancelled", rf"slurmstepd: error: \*\*\* (?:STEP|JOB) \S+ ON (?P<node>{_HOST}) "),
+    ("syslog after a time", r"(?P<node>[A-Za-z][\w.-]{1,254}) (?=kernel: )"),
+)
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MOST_PREFIXES = 10
+
+_consumed = tuple(re.compile(pattern) for _, pattern in _CONSUMED)
+_outermost = tuple(re.compile(pattern) for _, pattern in _OUTERMOST)
+_telling = tuple(re.compile(pattern) for _, pattern in _TELLING)
+
+
+def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
+    """Takes the prefixes off one line.
+
+    Args:
+        line: one line, with or without its line end and colours.
+        near: a moment the line was printed at, within half a year: gives glog's and syslog's times, which have no
+            year, the one that fits. Without it such a time is not known.
+    """
+    line = strip_ansi(line.rstrip("\r\n"))
+    head, beyond = line[:LONGEST_PREFIXED], line[LONGEST_PREFIXED:]
+    found = Prefixed()
+    position = 0
+    for pattern in _outermost:
+        match = pattern.match(head)
+        if match:
+            found, position = _merged(found, match, near), match.end()
+            break
+    for _ in range(_MOST_PREFIXES):
+        # Indentation belongs to the text, but may stand between two prefixes.
+        start = position + len(head[position:]) - len(head[position:].lstrip(" "))
+        match = next((m for pattern in _consumed if (m := pattern.match(head, start))), None)
+        if match is None or match.end() == position:
+            break
+        found, position = _merged(found, match, near), match.end()
+    for pattern in _telling:
+        match = pattern.match(head, position)
+        if match:
+            found = _merged(found, match, near)
+            break
+    return replace(found, text=head[position:] + beyond)
+
+
+def _merged(found: Prefixed, match: re.Match[str], near: datetime | None) -> Prefixed:
+    """What was found further left stands: the launcher knows better who printed than the program's own logger."""
+    groups = match.groupdict()
+    rank, local_rank, node = groups.get("rank"), groups.get("local_rank"), groups.get("node")
+    return Prefixed(
+        rank=found.rank if found.rank is not None or rank is None else int(rank),
+        local_rank=found.local_rank if found.local_rank is not None or local_rank is None else int(local_rank),
+        node=found.node or node,
+        at=found.at or (_time_of(groups, near) if groups.get("hour") else None),
+    )
+
+
+def _time_of(groups: dict[str, str | None], near: datetime | None) -> datetime | None:
+    month_name, year = groups.get("month_name"), groups.get("year")
+    if month_name is not None and month_name not in _MONTHS:
+        return None
+    month = int(groups["month"] or 0) if month_name is None else _MONTHS.index(month_name) + 1
+    fraction = (groups.get("fraction") or "").ljust(6, "0")[:6]
+    second = int(groups["second"] or 0)
+    make: Callable[[int], datetime] = lambda in_year: (  # noqa: E731
+        datetime(
+            in_year,
+            month,
+            int(groups["day"] or 0),
+            int(groups["hour"] or 0),
+            int(groups["minute"] or 0),
+            min(second, 59),  # a leap second
+            int(fraction),
+            tzinfo=_zone_of(groups.get("zone")),
+        )
+    )
+    try:
+        if year is not None:
+            return make(int(year))
+        if near is None:
+            return None
+        return min((make(in_year) for in_year in (near.year - 1, near.year, near.year + 1)), key=lambda at: abs(at - near))
+    except (ValueError, OverflowError):
+        return None  # 31 February: digits that only look like a date
+
+
+def _zone_of(zone: str | None) -> timezone:
+    zone = (zone or "").strip()
+    if not zone or zone in ("Z", "UTC"):
+        return UTC
+    digits = zone[1:].replace(":", "")
+    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-offset if zone[0] == "-" else offset)
