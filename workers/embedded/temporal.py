@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,15 +20,7 @@ from typing import IO, Self
 
 from temporalio.service import ConnectConfig, RPCError, ServiceClient
 
-# What the workflows write for lists and filters (design §3). The server refuses attributes it does not know.
-SEARCH_ATTRIBUTES: Mapping[str, str] = {
-    "BackstayCluster": "Keyword",
-    "BackstayJob": "Keyword",
-    "BackstayState": "Keyword",
-    "BackstayNeedsApproval": "Bool",
-    "BackstayCause": "Keyword",
-    "BackstayNodes": "KeywordList",
-}
+from workflows.visibility import SEARCH_ATTRIBUTES
 
 HEALTH_PAUSE_SECONDS = 0.1  # between two asks while the server comes up; it takes about one second
 LOG_TAIL_BYTES = 4096

@@ -1,0 +1,65 @@
+"""`backstay audit JOB`: what happened, from the workflow history alone, one line a fact with its event ID."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from temporalio.client import WorkflowHistory
+
+from activities.configuration import Configuration
+from activities.records import as_json as plain
+from workers.client import connect
+from workers.commands.errors import BadUsage
+from workers.commands.facts import Fact, facts_of
+from workers.commands.lookup import find_job, run_chain
+from workers.commands.options import ConfigOption, JobArgument, JsonOption, complain, open_configuration, print_json_line, run, screen
+from workers.commands.words import clock
+
+
+def audit(
+    job: JobArgument,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", metavar="FILE", help="Read an exported history (JSON) instead of asking Temporal.", show_default=False),
+    ] = None,
+) -> None:
+    """Tell a job's story from its workflow history alone: who did what, when, on which grounds."""
+    if history is not None:
+        facts, note = facts_of(exported(history, job)), None
+    else:
+        facts, note = run(_read(open_configuration(config), job))
+    for fact in facts:
+        if as_json:
+            print_json_line(plain(fact))
+        else:
+            screen().print(in_one_line(fact))
+    if note:
+        complain(note)
+
+
+async def _read(configuration: Configuration, job_id: str) -> tuple[list[Fact], str | None]:
+    client = await connect(configuration)
+    histories, note = await run_chain(client, await find_job(client, configuration.cluster.name, job_id))
+    return [fact for history in histories for fact in facts_of(history)], note
+
+
+def exported(path: Path, job_id: str) -> WorkflowHistory:
+    """A history as the Temporal UI, its command line or an SDK exports it.
+
+    Raises:
+        BadUsage: the file cannot be read as one.
+    """
+    try:
+        return WorkflowHistory.from_json(f"job/{job_id}", json.loads(path.read_text()))
+    except OSError as error:
+        raise BadUsage(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:  # json's and protobuf's own errors are ValueErrors
+        raise BadUsage(f"{path} is no exported workflow history ({error}); export it with `temporal workflow show -o json`") from error
+
+
+def in_one_line(fact: Fact) -> str:
+    """`#event  time  fact  words`; the run is told where a run begins, not on every line."""
+    return f"#{fact.event_id:<5} {clock(fact.at)}  {fact.name}" + (f"  {fact.text}" if fact.text else "")

@@ -1,0 +1,58 @@
+"""`backstay jobs`: every watched job of the cluster and where it stands."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from activities.configuration import Configuration
+from workers.client import connect
+from workers.commands.lookup import Found, read_jobs
+from workers.commands.options import ConfigOption, JsonOption, complain, open_configuration, print_json, run, screen
+from workers.commands.shapes import job_row, pending_recommendation
+
+
+def jobs(
+    config: ConfigOption = None,
+    include_closed: Annotated[bool, typer.Option("--all", help="Also jobs that are no longer watched.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the watched jobs, newest first, and which of them wait for a decision."""
+    configuration = open_configuration(config)
+    found, problems = run(_read(configuration, include_closed))
+    for problem in problems:
+        complain(problem)
+    if as_json:
+        print_json([job_row(each.state, each.progress, each.warnings) for each in found])
+        return
+    if not found:
+        screen().print(f"No job of cluster {configuration.cluster.name} is watched now.")
+        return
+    screen().print(as_table(found))
+    for each in found:
+        for warning in (*each.state.warnings, *each.warnings):
+            screen().print(f"warning: job {each.state.key.job_id}: {warning}")
+
+
+async def _read(configuration: Configuration, include_closed: bool) -> tuple[list[Found], list[str]]:
+    client = await connect(configuration)
+    return await read_jobs(client, configuration.cluster.name, include_closed=include_closed)
+
+
+def as_table(found: list[Found]) -> Table:
+    """One row a job; what waits for a person names its digest."""
+    table = Table("JOB", "NAME", "USER", "STATE", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES", "WHERE IT STANDS", box=None)
+    for each in found:
+        row = job_row(each.state, each.progress)
+        pending = pending_recommendation(each.state)
+        standing = f"approve {pending.digest}? {pending.why}" if pending else each.state.summary
+        nodes = row["job"]["nodes"]
+        table.add_row(
+            *(row["job"][name] for name in ("job_id", "name", "user")),
+            row["state"],
+            row["mode"],
+            *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
+            ",".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""),
+            standing,
+        )
+    return table

@@ -1,0 +1,185 @@
+"""Finding a job's workflow in Temporal and reading its state, with or without a worker to answer.
+
+Called by `jobs`, `show`, `approve`, `reject` and `audit`. A query needs a living worker; without one the state is taken
+from the history, and the answer says so.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.records import Cursor, Progress
+from workers.commands.errors import BadUsage, CommandFailed
+from workers.commands.facts import decoded, predecessor_run_id
+from workflows.state import TrainingJobState
+
+QUERY_PATIENCE = timedelta(seconds=5)  # a worker answers in milliseconds; without one the server waits in vain
+AT_ONCE = 16  # questions in flight; a listing of a thousand jobs must not crowd out the server
+
+
+@dataclass(frozen=True)
+class Found:
+    """A job's state, and how it was learnt."""
+
+    workflow_id: str
+    state: TrainingJobState
+    progress: Progress
+    warnings: tuple[str, ...] = ()
+    is_open: bool = True
+
+
+def _quoted(text: str) -> str:
+    """A string literal of Temporal's list filter; a quote in a name must not end it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+async def find_job(client: Client, cluster: str, job_id: str) -> WorkflowExecution:
+    """The newest workflow of this job ID: IDs wrap and are reused, the newest submission is meant.
+
+    Raises:
+        BadUsage: the ID cannot be one.
+        CommandFailed: no workflow has it.
+    """
+    if not job_id or "/" in job_id:
+        raise BadUsage(f"{job_id!r} is no Slurm job ID; give one such as 1234 or 1234_7")
+    prefix = f"job/{cluster}/{job_id}/"
+    newest: WorkflowExecution | None = None
+    async for execution in client.list_workflows(f"WorkflowId STARTS_WITH {_quoted(prefix)}"):
+        if newest is None or _order(execution) > _order(newest):
+            newest = execution
+    if newest is None:
+        raise CommandFailed(f"no job {job_id} is known on cluster {cluster}; see `backstay jobs --all`")
+    return newest
+
+
+def _order(execution: WorkflowExecution) -> tuple[int, float]:
+    """Later submissions first, then later runs of one submission (continue-as-new)."""
+    epoch = execution.id.rpartition("/")[2]
+    return int(epoch) if epoch.isdigit() else 0, execution.start_time.timestamp()
+
+
+async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: bool = True) -> Found:
+    """The state of one job, from its worker or from its history."""
+    handle = client.get_workflow_handle(execution.id)
+    is_open = execution.status is WorkflowExecutionStatus.RUNNING
+    warnings: tuple[str, ...] = ()
+    state = await _queried(handle) if ask_worker else None
+    if state is None:
+        state = await _state_in_history(handle)
+        if is_open:
+            warnings = ("no worker answers for this job: this is its state when its present run began; start `backstay worker`",)
+    progress = await _watched_progress(handle, state) if is_open else state.progress
+    return Found(execution.id, state, progress, warnings, is_open)
+
+
+async def read_jobs(client: Client, cluster: str, *, include_closed: bool) -> tuple[list[Found], list[str]]:
+    """Every watched job of the cluster, newest submission first, and what could not be read."""
+    query = f"WorkflowType = 'TrainingJob' AND BackstayCluster = {_quoted(cluster)}"
+    if not include_closed:
+        query += " AND ExecutionStatus = 'Running'"
+    newest: dict[str, WorkflowExecution] = {}
+    async for execution in client.list_workflows(query):
+        known = newest.get(execution.id)
+        if known is None or execution.start_time > known.start_time:
+            newest[execution.id] = execution
+    executions = sorted(newest.values(), key=_order, reverse=True)
+    if not executions:
+        return [], []
+    in_flight = asyncio.Semaphore(AT_ONCE)
+    # One question first: where no worker answers, a thousand more would each wait in vain.
+    worker_answers = await _queried(client.get_workflow_handle(executions[0].id)) is not None
+
+    async def one(execution: WorkflowExecution) -> Found | str:
+        async with in_flight:
+            try:
+                return await read_job(client, execution, ask_worker=worker_answers)
+            except CommandFailed as error:
+                return str(error)
+
+    answers = await asyncio.gather(*(one(execution) for execution in executions))
+    return [found for found in answers if isinstance(found, Found)], [problem for problem in answers if isinstance(problem, str)]
+
+
+async def run_chain(client: Client, execution: WorkflowExecution) -> tuple[list[WorkflowHistory], str | None]:
+    """The histories of all runs of one workflow, oldest first, and a note where the server has forgotten the oldest."""
+    histories: list[WorkflowHistory] = []
+    run_id: str | None = (await client.get_workflow_handle(execution.id).describe()).run_id
+    while run_id is not None:
+        try:
+            history = await client.get_workflow_handle(execution.id, run_id=run_id).fetch_history()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return histories[::-1], f"earlier runs are past the namespace's retention; the first of them missing is {run_id}"
+        histories.append(history)
+        run_id = predecessor_run_id(history)
+    return histories[::-1], None
+
+
+async def _queried(handle: WorkflowHandle[Any, Any]) -> TrainingJobState | None:
+    """The worker's answer, or None when no worker gives one."""
+    try:
+        return await handle.query("state", result_type=TrainingJobState, rpc_timeout=QUERY_PATIENCE)
+    except WorkflowQueryFailedError:
+        return None
+    except RPCError as error:
+        # FAILED_PRECONDITION: no worker has polled this queue lately, the server does not even wait.
+        if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION):
+            return None
+        raise
+
+
+async def _state_in_history(handle: WorkflowHandle[Any, Any]) -> TrainingJobState:
+    history = await handle.fetch_history()
+    state = state_of(history)
+    if state is None:
+        raise CommandFailed(f"the history of {handle.id} holds no state this version can read; use the version of its worker")
+    return state
+
+
+def state_of(history: WorkflowHistory) -> TrainingJobState | None:
+    """The newest whole state a run's history holds: its result, else what it was started with."""
+    candidates: list[Any] = []
+    for event in history.events:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                candidates += decoded(event.workflow_execution_started_event_attributes.input)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+                candidates += decoded(event.workflow_execution_completed_event_attributes.result)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+                candidates += decoded(event.workflow_execution_continued_as_new_event_attributes.input)
+            case _:
+                continue
+    for candidate in reversed(candidates):
+        try:
+            return TrainingJobState.model_validate(candidate)
+        except ValidationError:
+            continue
+    return None
+
+
+async def _watched_progress(handle: WorkflowHandle[Any, Any], state: TrainingJobState) -> Progress:
+    """The progress of a live watch: it stands in the heartbeat, never in the history."""
+    description = await handle.describe()
+    for pending in description.raw_description.pending_activities:
+        for detail in decoded(pending.heartbeat_details):
+            try:
+                cursor = Cursor.model_validate(detail)
+            except ValidationError:
+                continue
+            if cursor.progress.phase_since is not None or cursor.progress.iteration is not None:
+                return cursor.progress
+    return state.progress

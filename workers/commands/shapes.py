@@ -1,0 +1,213 @@
+"""The JSON that commands print with `--json`: stable, documented here by construction, times ISO 8601 UTC, durations in seconds.
+
+Pure functions from records to plain values, so that a change of a record's fields never changes what programs read.
+Called by `jobs`, `show`, `breaker` and `diagnose`.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from activities.records import (
+    Attribution,
+    Decision,
+    Diagnosis,
+    Incident,
+    Judgement,
+    Milestones,
+    Outcome,
+    PrimaryEvent,
+    Progress,
+    Recommendation,
+    Suspect,
+    Symptom,
+)
+from workflows.state import Stage, TrainingJobState
+
+Json = dict[str, Any]
+
+
+def moment(at: datetime | None) -> str | None:
+    """ISO 8601 in UTC with a trailing Z, or null."""
+    return None if at is None else at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def job_document(state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = ()) -> Json:
+    """What `show --json` prints.
+
+    Args:
+        state: the workflow's own record.
+        progress: of the attempt as its watch last told, where it is newer than the state's.
+        extra_warnings: what the command itself has to say, such as that no worker answered.
+    """
+    progress = progress or state.progress
+    return {
+        "job": _job(state),
+        "state": state.stage.value,
+        "mode": state.mode.value,
+        "attempt": state.attempt.restart_count if state.attempt else None,
+        "iteration": progress.iteration,
+        "checkpoint_iteration": progress.checkpoint_iteration,
+        "warnings": [*state.warnings, *extra_warnings],
+        "incidents": [incident_document(incident) for incident in state.incidents],
+    }
+
+
+def job_row(state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = ()) -> Json:
+    """One element of the list that `jobs --json` prints: the document's head, without the incidents themselves."""
+    document = job_document(state, progress, extra_warnings)
+    incidents = document.pop("incidents")
+    pending = pending_recommendation(state)
+    return {
+        **document,
+        "summary": state.summary,
+        "incidents": len(incidents),
+        "needs_approval": pending is not None,
+        "digest": pending.digest if pending else None,
+    }
+
+
+def pending_recommendation(state: TrainingJobState) -> Recommendation | None:
+    """The recommendation that waits for a person, or None."""
+    if state.stage is not Stage.AWAITING_DECISION or not state.incidents:
+        return None
+    newest = state.incidents[-1]
+    return newest.recommendation if newest.decision is None else None
+
+
+def incident_document(incident: Incident) -> Json:
+    """One fault, from symptom to outcome."""
+    return {
+        "id": incident.id,
+        "symptom": _symptom(incident.symptom),
+        "diagnosis": _diagnosis(incident.diagnosis),
+        "attribution": {
+            "suspects": [_suspect(suspect) for suspect in incident.attribution.suspects],
+            "abstained": incident.attribution.abstained,
+        },
+        "recommendation": _recommendation(incident.recommendation),
+        "decision": decision_document(incident.decision) if incident.decision else None,
+        "outcome": _outcome(incident.outcome),
+    }
+
+
+def judgement_document(judgement: Judgement, recommendation: Recommendation) -> Json:
+    """What `diagnose --json` prints."""
+    diagnosis = judgement.diagnosis
+    return {
+        "symptom": {"kind": judgement.symptom.value},
+        "diagnosis": {
+            "domain": diagnosis.domain.value,
+            "cause": diagnosis.cause,
+            "confidence": diagnosis.confidence,
+            "summary": diagnosis.summary,
+            "primary": _primary(diagnosis.primary),
+            "cascades": diagnosis.cascades,
+            "benign": diagnosis.benign,
+        },
+        "attribution": _attribution(judgement.attribution),
+        "recommendation": {
+            "action": recommendation.action.value,
+            "exclude_nodes": list(recommendation.exclude_nodes),
+            "why": recommendation.why,
+        },
+        "progress": {
+            "iteration": judgement.progress.iteration,
+            "checkpoint_iteration": judgement.progress.checkpoint_iteration,
+            "step_seconds": judgement.progress.step_seconds,
+        },
+    }
+
+
+def milestones_document(milestones: Milestones) -> Mapping[str, str | None]:
+    """The seven moments of a recovery, each null until it is reached, in their order."""
+    return {name: moment(getattr(milestones, name)) for name in Milestones.model_fields}
+
+
+def _job(state: TrainingJobState) -> Json:
+    job = state.job
+    nodes = state.attempt.nodes if state.attempt and state.attempt.nodes else (job.nodes if job else ())
+    return {
+        "cluster": state.key.cluster,
+        "job_id": state.key.job_id,
+        "name": job.name if job else "",
+        "user": job.user if job else "",
+        "partition": job.partition if job else "",
+        "nodes": list(nodes),
+    }
+
+
+def _symptom(symptom: Symptom) -> Json:
+    return {
+        "kind": symptom.kind.value,
+        "onset": moment(symptom.onset),
+        "detected_at": moment(symptom.detected_at),
+        "summary": symptom.summary,
+    }
+
+
+def _diagnosis(diagnosis: Diagnosis) -> Json:
+    return {
+        "domain": diagnosis.domain.value,
+        "cause": diagnosis.cause,
+        "confidence": diagnosis.confidence,
+        "primary": _primary(diagnosis.primary),
+        "cascades": diagnosis.cascades,
+    }
+
+
+def _primary(primary: PrimaryEvent | None) -> Json | None:
+    if primary is None:
+        return None
+    return {
+        "line": primary.line,
+        "text": primary.text,
+        "time": moment(primary.at),
+        "rank": primary.rank,
+        "node": primary.node,
+        "gpu": primary.gpu,
+    }
+
+
+def _attribution(attribution: Attribution) -> Json:
+    return {
+        "suspects": [_suspect(suspect) for suspect in attribution.suspects],
+        "abstained": attribution.abstained,
+        "sources": list(attribution.sources),
+    }
+
+
+def _suspect(suspect: Suspect) -> Json:
+    return {
+        "node": suspect.node,
+        "rank": suspect.rank,
+        "gpu": suspect.gpu,
+        "confidence": suspect.confidence,
+        "because": list(suspect.because),
+    }
+
+
+def _recommendation(recommendation: Recommendation | None) -> Json | None:
+    if recommendation is None:
+        return None
+    return {
+        "action": recommendation.action.value,
+        "exclude_nodes": list(recommendation.exclude_nodes),
+        "why": recommendation.why,
+        "rule": recommendation.rule,
+        "digest": recommendation.digest,
+        "expires_at": moment(recommendation.expires_at),
+    }
+
+
+def decision_document(decision: Decision) -> Json:
+    """A decision as `show`, `approve` and `reject` print it."""
+    return {"kind": decision.kind.value, "actor": decision.actor, "at": moment(decision.at), "reason": decision.reason}
+
+
+def _outcome(outcome: Outcome) -> Json:
+    return {
+        "state": outcome.state.value,
+        "steps": [{"name": step.name, "at": moment(step.at), "detail": step.detail} for step in outcome.steps],
+        "milestones": milestones_document(outcome.milestones),
+    }

@@ -1,0 +1,24 @@
+"""`backstay show JOB`: one job's whole story, for people or as the documented JSON."""
+
+from activities.configuration import Configuration
+from workers.client import connect
+from workers.commands.lookup import Found, find_job, read_job
+from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, print_json, run, screen
+from workers.commands.shapes import job_document
+from workers.commands.words import job_in_words
+
+
+def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show where a job stands and every incident it had: symptom, cause, suspects, recommendation, decision, outcome."""
+    configuration = open_configuration(config)
+    found = run(_read(configuration, job))
+    if as_json:
+        print_json(job_document(found.state, found.progress, found.warnings))
+        return
+    for line in job_in_words(found.state, found.progress, found.warnings):
+        screen().print(line)
+
+
+async def _read(configuration: Configuration, job_id: str) -> Found:
+    client = await connect(configuration)
+    return await read_job(client, await find_job(client, configuration.cluster.name, job_id))

@@ -1,0 +1,115 @@
+"""A job's state and incidents as lines for people. Pure; called by `show`, `diagnose` and the demo's story."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from activities.records import Diagnosis, Incident, Milestones, Progress, Recommendation, Suspect
+from workers.commands.shapes import pending_recommendation
+from workflows.state import TrainingJobState
+
+
+def clock(at: datetime | None) -> str:
+    """Date and time in UTC, to the second."""
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def job_in_words(state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = ()) -> Iterator[str]:
+    """Everything `show` tells, line by line."""
+    progress = progress or state.progress
+    job = state.job
+    nodes = state.attempt.nodes or (job.nodes if job else ())
+    yield f"job {state.key.job_id} of {state.key.cluster}" + (f": {job.name}, user {job.user}, partition {job.partition}" if job else "")
+    where = ", ".join(nodes) or "no nodes"
+    yield f"  {state.stage.value.replace('_', ' ')}, mode {state.mode.value}, attempt {state.attempt.restart_count} on {where}"
+    if state.summary:
+        yield f"  {state.summary}"
+    iteration = "not seen yet" if progress.iteration is None else str(progress.iteration)
+    checkpoint = "none seen yet" if progress.checkpoint_iteration is None else f"at iteration {progress.checkpoint_iteration}"
+    yield f"  iteration {iteration}; newest checkpoint {checkpoint}"
+    for warning in (*state.warnings, *extra_warnings):
+        yield f"  warning: {warning}"
+    if state.incidents_dropped:
+        yield f"  {state.incidents_dropped} older incidents stand in the history only: `backstay audit {state.key.job_id}`"
+    for incident in state.incidents:
+        yield ""
+        yield from incident_in_words(incident)
+    if pending := pending_recommendation(state):
+        yield ""
+        yield f"waits for a decision: backstay approve {state.key.job_id} --digest {pending.digest}   (or reject)"
+
+
+def incident_in_words(incident: Incident) -> Iterator[str]:
+    """One incident, from symptom to outcome."""
+    symptom = incident.symptom
+    yield f"incident {incident.id}: {symptom.kind.value} in attempt {incident.restart_count}, {symptom.summary}"
+    yield f"  began {clock(symptom.onset)}, detected {clock(symptom.detected_at)} UTC"
+    yield from diagnosis_in_words(incident.diagnosis)
+    yield from (f"  suspect: {line}" for line in suspects_in_words(incident.attribution.suspects))
+    if not incident.attribution.suspects:
+        yield "  suspect: none named"
+    for opinion in incident.opinions:
+        yield f"  {opinion.source} says {opinion.verdict.value}: {opinion.why or opinion.note or 'no reason given'}"
+    if incident.recommendation:
+        yield from recommendation_in_words(incident.recommendation)
+    if decision := incident.decision:
+        yield f"  decision: {decision.kind.value} by {decision.actor} at {clock(decision.at)} UTC" + (
+            f": {decision.reason}" if decision.reason else ""
+        )
+    outcome = incident.outcome
+    yield f"  outcome: {outcome.state.value.replace('_', ' ')}" + (f", {outcome.summary}" if outcome.summary else "")
+    for step in outcome.steps:
+        yield f"    {clock(step.at)}  {step.name}" + (f": {step.detail}" if step.detail else "")
+
+
+def diagnosis_in_words(diagnosis: Diagnosis) -> Iterator[str]:
+    """What happened and the line it rests on."""
+    yield f"  cause: {diagnosis.cause} ({diagnosis.domain.value}), confidence {diagnosis.confidence:.2f}"
+    if diagnosis.summary:
+        yield f"    {diagnosis.summary}"
+    if primary := diagnosis.primary:
+        place = [f"line {primary.line}" if primary.line is not None else "", primary.source.value]
+        place += [
+            f"{kind} {value}" for kind, value in (("rank", primary.rank), ("node", primary.node), ("gpu", primary.gpu)) if value is not None
+        ]
+        if primary.at:
+            place.append(f"{clock(primary.at)} UTC")
+        yield f"    first event ({', '.join(part for part in place if part)}):"
+        yield f"      {printable(primary.text)}"
+    consequences = f"{diagnosis.cascades} consequences explained away" if diagnosis.cascades else ""
+    harmless = f"{diagnosis.benign} alarming but harmless lines" if diagnosis.benign else ""
+    if consequences or harmless:
+        yield f"    {', '.join(part for part in (consequences, harmless) if part)}"
+
+
+def suspects_in_words(suspects: Sequence[Suspect]) -> Iterator[str]:
+    """Each suspect with its confidence and the reason."""
+    for suspect in suspects:
+        names = (("node", suspect.node), ("gpu", suspect.gpu), ("rank", suspect.rank))
+        where = " ".join(f"{kind} {value}" for kind, value in names if value is not None)
+        yield f"{where or 'unnamed'}, confidence {suspect.confidence:.2f}" + (
+            f": {printable(suspect.because[0])}" if suspect.because else ""
+        )
+
+
+def recommendation_in_words(recommendation: Recommendation) -> Iterator[str]:
+    """What to do, why, and until when that may be approved."""
+    excluded = f" without {', '.join(recommendation.exclude_nodes)}" if recommendation.exclude_nodes else ""
+    drained = f", drain {', '.join(recommendation.drain_nodes)}" if recommendation.drain_nodes else ""
+    yield f"  recommendation: {recommendation.action.value.replace('_', ' ')}{excluded}{drained}"
+    yield f"    {recommendation.why}"
+    expiry = f", expires {clock(recommendation.expires_at)} UTC" if recommendation.expires_at else ""
+    reason = f" ({recommendation.expiry_reason})" if recommendation.expires_at and recommendation.expiry_reason else ""
+    yield f"    rule {recommendation.rule}, digest {recommendation.digest or '-'}{expiry}{reason}"
+
+
+def milestone_rows(milestones: Milestones, onset: datetime) -> Iterator[tuple[str, str, str]]:
+    """Name, time and seconds since the fault began, of each milestone reached."""
+    for name in Milestones.model_fields:
+        at: datetime | None = getattr(milestones, name)
+        if at is not None:
+            yield name, clock(at), f"{(at - onset).total_seconds():.1f} s"
+
+
+def printable(text: str) -> str:
+    """Log text on a person's terminal: escapes and other control characters must not reach it."""
+    return "".join(character if character.isprintable() else " " for character in text)
