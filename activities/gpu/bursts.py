@@ -1,0 +1,256 @@
+"""Which line of an incident came first: bursts per node, consequences dropped and counted, common causes of several nodes. Pure.
+
+kernel.py hands the lines over, the diagnosis engine asks. The rules and their sources stand in xid.yaml (`combinations`, windows) and here.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from activities.gpu.findings import Clock, KernelFinding, Role, pci_key
+from activities.gpu.xid_table import table
+from activities.records import Action, Domain
+
+_MINUTE: Final = 60.0
+_COMMON_CAUSE_NODES: Final = 3  # this many nodes with one cause in one minute point at what they share
+_RELOAD_CLEARS_AFTER: Final = 60.0  # seconds; a probe that fails *while* the driver loads is not cleared by that load
+_APPLICATION_CODES: Final = (13, 31)
+_WORD_ONLY: Final = (43, 45, 154)  # never win over another line
+_RECOVERY: Final = 154
+_FATAL_REPEATS: Final = 5  # NVSentinel's analyser: same fatal Xid on one GPU, in a day, asks for support
+
+
+def judge_bursts(findings: Iterable[KernelFinding], since: datetime | None = None) -> tuple[KernelFinding, ...]:
+    """One finding for each burst on each node: its first cause, with the rest counted in `dropped` and named in `others`.
+
+    Args:
+        findings: as `read_kernel_log` gives them, of any number of nodes.
+        since: start of the incident's window. Older bursts are left out, except those that left a GPU unusable and that
+            no later driver load cleared: they come back as `gpu_reset_required_xid_95`.
+    """
+    by_node: dict[str | None, list[KernelFinding]] = {}
+    for finding in findings:
+        by_node.setdefault(finding.node, []).append(finding)
+    judged: list[KernelFinding] = []
+    for of_node in by_node.values():
+        bursts = _bursts(_without_cleared(of_node))
+        firsts = [_judge_burst(burst) for burst in bursts]
+        loads = [finding for finding in of_node if finding.event == "driver_loaded"]
+        judged += [kept for first in _with_repeats(bursts, firsts) if (kept := _within(first, since, loads)) is not None]
+    return tuple(sorted(_common_causes(judged), key=lambda finding: finding.line))
+
+
+# ---------------------------------------------------------------------------------------------------- one node
+
+
+def _gap(earlier: KernelFinding, later: KernelFinding) -> float | None:
+    """Seconds between two lines; None where their stamps cannot be compared. Uptime that goes back is a reboot: no gap can be told."""
+    if earlier.clock is None or earlier.clock is not later.clock or earlier.clock_seconds is None or later.clock_seconds is None:
+        return None
+    return later.clock_seconds - earlier.clock_seconds
+
+
+def _bursts(findings: Sequence[KernelFinding]) -> list[list[KernelFinding]]:
+    """Lines of one node, cut where it was silent for three minutes. Lines without comparable stamps stay together."""
+    silence = table()["burst_gap_seconds"]
+    bursts: list[list[KernelFinding]] = []
+    for finding in (finding for finding in findings if finding.role is not Role.BENIGN):
+        gap = _gap(bursts[-1][-1], finding) if bursts else None
+        # A stamp that goes back by more than the silence is a reboot (uptime) or a second log: another burst as well.
+        if not bursts or (gap is not None and abs(gap) > silence):
+            bursts.append([])
+        bursts[-1].append(finding)
+    return bursts or ([[finding] for finding in findings[:1]] if findings else [])
+
+
+def _without_cleared(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
+    """Xid 162 (power smoothing engaged again) clears an earlier 163 of the same GPU (NVSentinel#1252)."""
+    kept: list[KernelFinding] = []
+    for finding in findings:
+        if finding.code == 162 and finding.event == "xid_162":
+            kept = [earlier for earlier in kept if not (earlier.event == "xid_163" and pci_key(earlier.gpu) == pci_key(finding.gpu))]
+        kept.append(finding)
+    return kept
+
+
+def _xid_codes(burst: Sequence[KernelFinding]) -> set[int]:
+    return {finding.code for finding in burst if finding.code is not None and finding.event.startswith("xid_")}
+
+
+def _first(burst: Sequence[KernelFinding]) -> KernelFinding:
+    """The line to blame: isolating first causes before the others, among them the earliest, within one second the order of blame.
+
+    43, 45 and 154 never win. A fault of the device beats an earlier 13, 31 or 137, because survivors of a dying GPU log those."""
+    candidates = [finding for finding in burst if finding.role is Role.PRIMARY and finding.code not in _WORD_ONLY]
+    strong = [finding for finding in candidates if finding.isolate]
+    unsure = [finding for finding in candidates if finding.domain is not Domain.APPLICATION]
+    if not candidates:
+        order = [Role.PRIMARY, Role.NOTICE, Role.CONSEQUENCE, Role.BENIGN]
+        return min(burst, key=lambda finding: (order.index(finding.role), finding.blame, finding.line))
+    pool = strong or unsure or candidates
+    earliest = pool[0]
+    # Stamps have the resolution of a second (syslog) and one event's lines share it; beyond that the earlier line wins.
+    level = [finding for finding in pool if (gap := _gap(earliest, finding)) is not None and 0 <= gap <= 1.0]
+    return min(level or [earliest], key=lambda finding: (finding.blame, finding.line))
+
+
+def _judge_burst(burst: Sequence[KernelFinding]) -> KernelFinding:
+    first = _first(burst)
+    codes = _xid_codes(burst)
+    if first.code is not None and first.event.startswith("xid_"):
+        first = _combined(first, burst, codes)
+    first = _with_recovery(first, burst)
+    same = [finding for finding in burst if finding.event == first.event and finding.gpu == first.gpu and finding.device == first.device]
+    rest = [finding for finding in burst if finding not in same]
+    others = tuple(dict.fromkeys(finding.event for finding in rest))
+    return first.model_copy(update={"count": len(same), "dropped": len(rest), "others": others})
+
+
+def _combined(first: KernelFinding, burst: Sequence[KernelFinding], codes: set[int]) -> KernelFinding:
+    for row in table()["combinations"]:
+        together = all(code in codes for code in row["with"]) and (not row["any"] or any(code in codes for code in row["any"]))
+        concerned = set(row["with"]) | set(row["any"])
+        if not together or codes & set(row["without"]) or first.code not in concerned | {63}:
+            continue
+        place = next((finding for finding in burst if finding.code in concerned and finding.code == first.code), first)
+        return place.model_copy(
+            update={
+                "cause": row["cause"],
+                "domain": Domain.SYSTEM_SOFTWARE if row["cause"] == "xid_137_peer_access_error" else Domain.HARDWARE,
+                "role": Role.PRIMARY,
+                "isolate": row["isolate"],
+                "action": Action(row["action"]),
+                "confidence": max(first.confidence, 0.85) if row["isolate"] else first.confidence,
+                "why": row["why"],
+            }
+        )
+    return first
+
+
+def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
+    """Xid 154 sets the action for the GPU it names. Alone it tells that a GPU is unusable, but not why."""
+    recovery = [finding for finding in burst if finding.event == f"xid_{_RECOVERY}"]
+    if not recovery:
+        return first
+    asked = recovery[-1]
+    if first is asked or first.event == asked.event:
+        role = Role.PRIMARY if asked.isolate or asked.action is Action.HOLD else Role.BENIGN
+        return asked.model_copy(update={"role": role, "action": asked.action if role is Role.PRIMARY else Action.NONE})
+    if first.role is Role.PRIMARY and asked.isolate and pci_key(first.gpu) in (None, pci_key(asked.gpu)):
+        return first.model_copy(
+            update={
+                "isolate": True,
+                "action": Action.RESTART_EXCLUDING,
+                "gpu": first.gpu or asked.gpu,
+                "confidence": round(min(0.97, first.confidence + 0.05), 3),
+                "why": f"{first.why}; {asked.why}",
+            }
+        )
+    if not first.isolate and asked.isolate:
+        # The driver condemned another GPU than the one the first line names: keep the node out, but say so.
+        return first.model_copy(
+            update={"isolate": True, "action": Action.RESTART_EXCLUDING, "why": f"{first.why}; GPU {asked.gpu}: {asked.why}"}
+        )
+    return first
+
+
+# ------------------------------------------------------------------------------------------- over several bursts
+
+
+def _within(first: KernelFinding, since: datetime | None, loads: Sequence[KernelFinding]) -> KernelFinding | None:
+    if since is None or first.at is None or first.at >= since:
+        return first
+    cleared = any((gap := _gap(first, load)) is not None and gap > _RELOAD_CLEARS_AFTER for load in loads)
+    if cleared or not (first.isolate and first.domain is Domain.HARDWARE):
+        return None
+    return first.model_copy(
+        update={
+            "cause": "gpu_reset_required_xid_95",
+            "action": Action.RESTART_EXCLUDING,
+            "confidence": min(first.confidence, 0.6),
+            "why": f"reported before this attempt and not cleared by a reset since: {first.why}",
+        }
+    )
+
+
+def _with_repeats(bursts: Sequence[Sequence[KernelFinding]], firsts: Sequence[KernelFinding]) -> list[KernelFinding]:
+    return [_with_earlier(first, bursts[:index]) for index, first in enumerate(firsts)]
+
+
+def _with_earlier(first: KernelFinding, bursts: Sequence[Sequence[KernelFinding]]) -> KernelFinding:
+    """13 at one GPC and TPC, or 31 on one GPU, in two bursts within a day: the device, not the program (NVIDIA WORKFLOW_XID_13 and _31).
+
+    One fault prints many lines, so repeats are counted over bursts. 31 moving between GPUs is the program.
+    """
+    window = table()["repeat_window_hours"] * 3600.0
+
+    def is_repeat(finding: KernelFinding) -> bool:
+        gap = _gap(finding, first)
+        return finding.event == first.event and pci_key(finding.gpu) == pci_key(first.gpu) and (gap is None or abs(gap) <= window)
+
+    repeating = [burst for burst in bursts if any(is_repeat(finding) for finding in burst)]
+    earlier = [finding for burst in repeating for finding in burst if is_repeat(finding)]
+    if first.code in _APPLICATION_CODES and earlier and _follows_device(first, earlier, bursts):
+        where = first.place or f"GPU {first.gpu}"
+        return first.model_copy(
+            update={
+                "cause": "illegal_memory_access_faulty_gpu",
+                "domain": Domain.HARDWARE,
+                "confidence": 0.7,
+                "isolate": True,
+                "action": Action.RESTART_EXCLUDING,
+                "why": f"Xid {first.code} again at {where}: the fault follows the device; run NVIDIA's diagnostic on it",
+            }
+        )
+    if first.isolate and len(repeating) + 1 >= _FATAL_REPEATS:
+        return first.model_copy(update={"why": f"{first.why}; {len(repeating) + 1} times within a day: ask the vendor's support"})
+    return first
+
+
+def _follows_device(first: KernelFinding, earlier: Sequence[KernelFinding], bursts: Sequence[Sequence[KernelFinding]]) -> bool:
+    if first.code == 13:
+        return first.place is not None and any(finding.place == first.place for finding in earlier)
+    gpus = {pci_key(finding.gpu) for burst in bursts for finding in burst if finding.event == first.event} | {pci_key(first.gpu)}
+    programs = {finding.process.split(", ")[-1] for finding in (*earlier, first) if finding.process}
+    return first.gpu is not None and len(gpus) == 1 and len(programs) > 1
+
+
+# ------------------------------------------------------------------------------------------ over several nodes
+
+
+def _same_minute(left: KernelFinding, right: KernelFinding) -> bool:
+    # Uptime counts from each node's own boot, so it says nothing across nodes.
+    if left.clock is Clock.UPTIME or right.clock is Clock.UPTIME:
+        return False
+    gap = _gap(left, right)
+    return gap is not None and abs(gap) <= _MINUTE
+
+
+def _common_causes(judged: Sequence[KernelFinding]) -> list[KernelFinding]:
+    return [_among_nodes(finding, judged) for finding in judged]
+
+
+def _among_nodes(finding: KernelFinding, judged: Sequence[KernelFinding]) -> KernelFinding:
+    """Several nodes at once: the one whose device failed explains the others' consequences; the same fault on three or more nodes
+    in one minute points at what they share (switch, power, file server), and then no single node is blamed."""
+    if finding.role is not Role.PRIMARY:
+        return finding
+    peers = [other for other in judged if other.node != finding.node and other.role is Role.PRIMARY and _same_minute(finding, other)]
+    alike = {other.node for other in peers if other.cause == finding.cause}
+    if finding.isolate and len(alike) + 1 >= _COMMON_CAUSE_NODES:
+        shared = f"{len(alike) + 1} nodes in one minute: look for what they share (switch, power, fabric) before blaming one"
+        return finding.model_copy(
+            update={
+                "isolate": False,
+                "action": Action.HOLD,
+                "confidence": round(finding.confidence * 0.6, 3),
+                "why": f"{shared}; {finding.why}",
+            }
+        )
+    if not finding.isolate and finding.code in (*_APPLICATION_CODES, 137):
+        # A survivor of a peer's death logs these: its own first line is a consequence of the node that isolates.
+        device = next((other for other in peers if other.isolate and other.domain is Domain.HARDWARE), None)
+        if device is not None:
+            why = f"follows {device.event} on {device.node}; {finding.why}"
+            return finding.model_copy(update={"role": Role.CONSEQUENCE, "action": Action.NONE, "why": why})
+    return finding
