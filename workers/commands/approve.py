@@ -86,7 +86,7 @@ async def send_decision(client: Client, cluster: str, job_id: str, request: Deci
         request = request.model_copy(update={"digest": pending.digest})
     handle = client.get_workflow_handle(execution.id)
     try:
-        return await handle.execute_update("decide", request, result_type=Decision, rpc_timeout=QUERY_PATIENCE * 4)
+        decision: Decision = await handle.execute_update("decide", request, result_type=Decision, rpc_timeout=QUERY_PATIENCE * 4)
     except WorkflowUpdateFailedError as error:
         raise CommandFailed(f"job {job_id}: {_reason(error)}") from error
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.slurm.scheduler import PermissionDenied, SchedulerError, SchedulerUnreachable, SchedulerUnreadable
+from workers.client import TemporalUnreachable
 from workers.embedded.temporal import EmbeddedTemporalFailed
 
 
@@ -50,7 +51,7 @@ def explain(error: BaseException) -> tuple[ExitCode, str] | None:
             return ExitCode.BAD, f"{error}; run it as root, SlurmUser or a Slurm operator"
         case SchedulerError():
             return ExitCode.BAD, str(error)
-        case EmbeddedTemporalFailed():
+        case TemporalUnreachable() | EmbeddedTemporalFailed():
             return ExitCode.UNREACHABLE, str(error)
         case RPCError() if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
             return ExitCode.UNREACHABLE, f"Temporal gave no answer ({error.message}); see `backstay doctor`"

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from activities.configuration import Configuration
-from activities.configuration_file import ConfigurationError, load_configuration
+from activities.loading import ConfigurationError, load_configuration
 from workers.commands.errors import BadUsage
 
 Answer = TypeVar("Answer")
@@ -55,7 +55,7 @@ def open_configuration(path: Path | None) -> Configuration:
     try:
         return load_configuration(chosen)
     except ConfigurationError as error:
-        raise BadUsage(str(error)) from error
+        raise BadUsage("\n".join(error.problems)) from error
 
 
 def run(work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -89,5 +89,5 @@ def screen() -> Console:
 
 
 def complain(sentence: str) -> None:
-    """One sentence on standard error."""
-    sys.stderr.write(f"backstay: {sentence}\n")
+    """A sentence on standard error; each of several problems gets a line of its own."""
+    sys.stderr.writelines(f"backstay: {line}\n" for line in sentence.splitlines())

@@ -57,4 +57,4 @@ def _limits_in_words(section: PolicySection) -> Iterator[str]:
         f"cluster: {limits.excluded_fraction:.0%} of a partition excluded at once, for {limits.exclusion_ttl}; {limits.actions_per_window} "
         f"actions in {limits.window}; the breaker trips at {limits.breaker_jobs} jobs in {limits.breaker_window}"
     )
-    yield f"rules: {len(section.rules)} of your own, tried first, then {len(default_rules())} built in; the one that decides stands in brackets"
+    yield f"rules: {len(section.rules)} of your own, tried first, then {len(default_rules())} built in; in brackets the one that decides"
