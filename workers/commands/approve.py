@@ -93,6 +93,7 @@ async def send_decision(client: Client, cluster: str, job_id: str, request: Deci
         raise Unreachable(
             "no worker took the decision in time; start `backstay worker` and see `backstay show` before trying again"
         ) from error
+    return decision
 
 
 def _reason(error: WorkflowUpdateFailedError) -> str:

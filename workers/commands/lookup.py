@@ -132,7 +132,7 @@ async def run_chain(client: Client, execution: WorkflowExecution) -> tuple[list[
 async def _queried(handle: WorkflowHandle[Any, Any]) -> TrainingJobState | None:
     """The worker's answer, or None when no worker gives one."""
     try:
-        return await handle.query("state", result_type=TrainingJobState, rpc_timeout=QUERY_PATIENCE)
+        state: TrainingJobState = await handle.query("state", result_type=TrainingJobState, rpc_timeout=QUERY_PATIENCE)
     except WorkflowQueryFailedError:
         return None
     except RPCError as error:
@@ -140,6 +140,7 @@ async def _queried(handle: WorkflowHandle[Any, Any]) -> TrainingJobState | None:
         if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.FAILED_PRECONDITION):
             return None
         raise
+    return state
 
 
 async def _state_in_history(handle: WorkflowHandle[Any, Any]) -> TrainingJobState:
