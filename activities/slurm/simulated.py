@@ -4,7 +4,8 @@ Nothing runs in the background: every call first lives through what has become d
 scale benches and the demo on a machine without Slurm. tests/contract/ holds it to real Slurm; where they differ, this is wrong.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import signal
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
 
@@ -92,32 +93,24 @@ class SimulatedCluster:
         self._ask()
         job = self._find(job_id)
         if not job.request.batch:
-            raise NotABatchJob(f"job script retrieval failed: job {job_id} has no batch script; it came from srun or salloc")
+            raise NotABatchJob(f"job script retrieval failed: Job script not specified: job {job_id} came from srun or salloc")
         return job.request.script
 
     async def requeue(self, job_id: str, *, hold: bool = False) -> None:
-        for job in self._change(job_id):
-            if not job.request.batch:
-                raise NotABatchJob(f"Only batch jobs are accepted or processed for job {job_id}")
-            if not job.may_requeue:
-                raise RequeueDisabled(f"Requested operation is presently disabled for job {job_id}")
-            if job.state is JobState.PENDING:
-                raise JobPending(f"Job is pending execution for job {job_id}")
+        for job in self._change(job_id, _refuse_requeue):
             if hold:
-                job.held = "JobHeldUser"
+                job.held = "job_requeued_in_held_state"
             self._controller.requeue(job)
         self._controller.settle()
 
     async def permit_requeue(self, job_id: str) -> None:
-        for job in self._change(job_id):
-            if job.has_finished:
-                raise JobFinished(f"Job/step already completing or completed for job {job_id}")
+        for job in self._change(job_id, _refuse_finished):
             job.may_requeue = True
             job.changed()
 
     async def set_excluded_nodes(self, job_id: str, nodes: Collection[str]) -> None:
-        for job in self._change(job_id, pending=True):
-            unknown = [node for node in nodes if node not in self._nodes]
+        unknown = sorted(set(nodes) - self._nodes.keys())
+        for job in self._change(job_id, _refuse_unless_pending):
             if unknown:
                 raise NodeNameInvalid(f"Invalid node name specified for job {job_id}: {','.join(unknown)}")
             job.excluded = tuple(sorted(set(nodes)))
@@ -125,33 +118,32 @@ class SimulatedCluster:
         self._controller.settle()
 
     async def start_now(self, job_id: str) -> None:
-        for job in self._change(job_id, pending=True):
-            job.eligible_at = self._controller.now  # a job still COMPLETING gets its delay written again when it becomes pending
+        for job in self._change(job_id, _refuse_unless_pending):
+            job.eligible_at = self._controller.now  # a job still COMPLETING gets its delay written when it becomes pending
             self._controller.wait(job)
         self._controller.settle()
 
     async def hold(self, job_id: str) -> None:
-        for job in self._change(job_id, pending=True):
-            job.held = "JobHeldAdmin"
+        for job in self._change(job_id, _refuse_finished):
+            job.held = "JobHeldAdmin"  # a running job runs on, and would be held once requeued
             self._controller.wait(job)
         self._controller.settle()
 
     async def release(self, job_id: str) -> None:
-        for job in self._change(job_id, pending=True):
+        for job in self._change(job_id, _refuse_finished):
             job.held = ""
             self._controller.wait(job)
         self._controller.settle()
 
     async def set_admin_comment(self, job_id: str, comment: str) -> None:
-        for job in self._change(job_id):
+        for job in self._change(job_id, _refuse_finished):
             job.admin_comment = comment
             job.changed()
 
     async def cancel(self, job_id: str) -> None:
         for job in self._change(job_id):
-            if job.has_finished:
-                raise JobFinished(f"Job/step already completing or completed for job {job_id}")
-            self.end_job(job.job_id, Exit(signal=15, state=JobState.CANCELLED))
+            if not job.has_finished:  # scancel of an ended job says nothing and succeeds
+                self.end_job(job.job_id, Exit(signal=signal.SIGTERM, state=JobState.CANCELLED))
 
     async def drain(self, node: str, reason: str) -> None:
         self._administer(node, draining=True, reason=reason)
@@ -268,24 +260,31 @@ class SimulatedCluster:
             raise SchedulerUnreachable("Unable to contact slurm controller (connect failure): slurmctld is down; start it")
 
     def _find(self, job_id: str) -> SimulatedJob:
-        job = self._controller.jobs.get(job_id)
-        if job is None:
+        """By its ID or, as Slurm does too, by the number of an array task or het component."""
+        jobs = self._controller.jobs
+        found = jobs.get(job_id) or next((job for job in jobs.values() if job_id in job.numbers), None)
+        if found is None:
             raise JobUnknown(f"Invalid job id specified: {job_id}; Slurm never had it or has forgotten it (MinJobAge)")
-        return job
+        return found
 
-    def _change(self, job_id: str, *, pending: bool = False) -> Iterator[SimulatedJob]:
-        """The jobs a mutation names (a bare array ID names every task), once the credential and the state are right."""
+    def _change(self, job_id: str, refuse: Callable[[SimulatedJob], None] = lambda _: None) -> Iterator[SimulatedJob]:
+        """The jobs a mutation names; a bare array ID names every task. Where some refuse, the others are changed all the same."""
         self._ask()
-        tasks = [job for job in self._controller.jobs.values() if str(job.array_job_id) == job_id]
-        jobs = tasks or [self._find(job_id)]
+        jobs = [job for job in self._controller.jobs.values() if str(job.array_job_id) == job_id] or [self._find(job_id)]
         if not self.may_operate:
             raise PermissionDenied(f"Access/permission denied for job {job_id}")
+        refusal: SchedulerRefused | None = None
         for job in jobs:
-            if pending and job.has_finished:
-                raise JobFinished(f"Job/step already completing or completed for job {job_id}")
-            if pending and job.state is not JobState.PENDING:
-                raise JobNotPending(f"Job is no longer pending execution for job {job_id}")
-        return iter(jobs)
+            if job.het_sizes and job_id != job.job_id:
+                raise SchedulerRefused(f"Job not heterogeneous job leader for job {job_id}; name the leader, {job.job_id}")
+            try:
+                refuse(job)
+            except SchedulerRefused as error:
+                refusal = error
+            else:
+                yield job
+        if refusal is not None:
+            raise refusal
 
     def _administer(self, name: str, *, draining: bool, reason: str) -> None:
         self._ask()
@@ -299,3 +298,24 @@ class SimulatedCluster:
         node.draining, node.reason = draining, reason
         self._controller.node_changed(node)
         self._controller.settle()
+
+
+def _refuse_requeue(job: SimulatedJob) -> None:
+    """In the order slurmctld asks (job_mgr.c `_job_requeue_op`)."""
+    if not job.request.batch:
+        raise NotABatchJob(f"Only batch jobs are accepted or processed for job {job.job_id}")
+    if not job.may_requeue:
+        raise RequeueDisabled(f"Requested operation is presently disabled for job {job.job_id}")
+    if job.state is JobState.PENDING:
+        raise JobPending(f"Job is pending execution for job {job.job_id}")
+
+
+def _refuse_finished(job: SimulatedJob) -> None:
+    if job.has_finished:
+        raise JobFinished(f"Job has already finished for job {job.job_id}")
+
+
+def _refuse_unless_pending(job: SimulatedJob) -> None:
+    _refuse_finished(job)
+    if job.state is not JobState.PENDING:
+        raise JobNotPending(f"Job is no longer pending execution for job {job.job_id}")

@@ -65,6 +65,8 @@ class Controller:
     def wait(self, job: SimulatedJob) -> None:
         """The job waits, or what it waits for has changed."""
         job.changed()
+        if job.state is not JobState.PENDING:
+            job.reason = job.held or "None"
         if job.state is JobState.PENDING and not job.completing:
             self._waiting[job.job_id] = job
         if job.eligible_at > self.now:
@@ -94,12 +96,11 @@ class Controller:
         """Back into the queue: at once where nothing runs, after cleaning up (COMPLETING) where something does."""
         was_running = job.state is JobState.RUNNING
         job.epoch += not job.completing
-        job.state, job.exit = JobState.PENDING, Exit()
+        job.state, job.reason = JobState.PENDING, "None"  # the last exit code stays visible until the job starts again
         job.restart_count += 1
         job.requeued = True
         job.changed()
         if was_running:
-            job.ended_at = self.now
             self._clean_up(job)
         elif not job.completing:
             self._become_pending(job)

@@ -103,6 +103,11 @@ class SimulatedJob:
         return sum(self.het_sizes) or self.request.node_count
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """Slurm's own numbers for it: one, or one for each het component."""
+        return tuple(str(self.numeric_id + offset) for offset in range(max(1, len(self.het_sizes))))
+
+    @property
     def has_finished(self) -> bool:
         return self.state.is_ended and not self.requeued
 
@@ -196,16 +201,20 @@ class SimulatedJob:
         )
 
 
+NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+"""squeue's words; nothing warns earlier that a job cannot start."""
+
+
 def nodes_for(job: SimulatedJob, idle: Collection[str], nodes: Mapping[str, SimulatedNode]) -> Sequence[str] | str:
     """The nodes a waiting job would start on now, or the pending reason. Whole nodes, first by name, required ones first."""
     request = job.request
-    allowed = [node for name, node in nodes.items() if request.partition in node.partitions and name not in job.excluded]
     required = list(request.required_nodes)
-    unusable = [name for name in required if name in job.excluded or not nodes[name].can_take_jobs]
+    allowed = [node for name, node in nodes.items() if request.partition in node.partitions and name not in job.excluded]
+    if len(allowed) < job.nodes_needed or set(required) & set(job.excluded):
+        return "BadConstraints"
     usable = [node.name for node in allowed if node.can_take_jobs]
-    if unusable or len(usable) < job.nodes_needed:
-        lost = unusable or [node.name for node in allowed if not node.can_take_jobs]
-        return f"ReqNodeNotAvail, UnavailableNodes:{','.join(lost)}" if lost else "BadConstraints"
+    if len(usable) < job.nodes_needed or any(not nodes[name].can_take_jobs for name in required):
+        return NODES_DOWN
     free = [name for name in usable if name in idle and name not in required]
     if any(name not in idle for name in required) or len(required) + len(free) < job.nodes_needed:
         return "Resources"

@@ -226,7 +226,9 @@ def break_down(fault: Fault, world: World) -> NoReturn:
 def _die_with_the_peer(world: World, number: int, frame: FrameType | None) -> NoReturn:
     for rank in world.ranks:
         say(watchdog_line(rank))
-    os._exit(128 + number)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)  # so that srun sees a task that was terminated, not one that chose to exit
+    wait_for_the_end()
 
 
 # ------------------------------------------------------------------------------------------------- training
