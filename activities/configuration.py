@@ -17,6 +17,8 @@ def _duration(value: Any) -> Any:
     """`90`, `90s`, `15m`, `24h`, `7d` or an ISO 8601 duration."""
     if isinstance(value, str) and value[:-1].strip().replace(".", "", 1).isdigit() and value[-1] in "smhd":
         return timedelta(seconds=float(value[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[value[-1]])
+    if isinstance(value, str) and value.replace(".", "", 1).isdigit():
+        return timedelta(seconds=float(value))  # from the environment, where everything is text
     return value
 
 

@@ -189,6 +189,8 @@ def _said(place: Place, error: ErrorDetails, source: _Source) -> str:
             return f"{value!r} is not known; " + (f"did you mean {near[0]}?" if near else f"use one of {allowed.replace(chr(39), '')}")
         case "time_delta_parsing" | "time_delta_type":
             return f"{value!r} is no duration; write 90s, 15m, 24h or 7d"
+        case "greater_than" if "timedelta" in error["msg"]:
+            return f"{value!r} is out of range; it must be longer than 0 s"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{value!r} is out of range; it {error['msg'].replace('Input should', 'must')}"
         case "string_pattern_mismatch":
