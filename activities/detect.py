@@ -1,0 +1,164 @@
+"""The step `detect`, and the observing half of `verify` and of waiting for approval: two long, heartbeating activities.
+
+Nothing is written to history while a job is healthy; the heartbeat carries the cursor, from which another worker goes on.
+What is a fault: `detectors.py`. How it is watched: `watching/`. Called by `workflows/training_job.py`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+import structlog
+from temporalio import activity
+
+from activities.configuration import WatchSection
+from activities.diagnosis.scan import PatternRefused
+from activities.logs.paths import LogRoots
+from activities.logs.progress import ProgressReader
+from activities.records import Change, ChangeRequest, Cursor, WatchRequest, WatchResult
+from activities.slurm.feed import Feed
+from activities.watching.attempt import AttemptWatch
+from activities.watching.changes import ChangeWatch
+from activities.watching.reading import DiskReader, FatalLines, LogOrigin
+from activities.watching.rounds import Post, Rounds
+
+log = structlog.get_logger()
+
+HEARTBEAT_EVERY = timedelta(seconds=5)  # the SDK sends at most every 0.8 of the heartbeat timeout; this is how old details may be
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Detect:
+    """One instance a worker: all its watches share the feed, one ticker and one pool of reading threads."""
+
+    def __init__(
+        self,
+        *,
+        feed: Feed,
+        roots: LogRoots,
+        watch: WatchSection,
+        engine: FatalLines | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """
+        Args:
+            feed: the worker's one `squeue` per poll.
+            roots: where logs and checkpoints may be opened.
+            watch: how patient to be.
+            engine: tells fatal lines; without one, only Slurm and silence tell a crash.
+            clock: timezone-aware UTC now; the same clock the feed stamps its snapshots with.
+        """
+        self._feed = feed
+        self._roots = roots
+        self._section = watch
+        self._engine = engine
+        self._clock = clock
+        self._rounds = Rounds(feed, interval=watch.log_interval)
+        # Compiling a pattern takes milliseconds and megabytes: jobs that share one share its reader.
+        self._progress_reader = lru_cache(maxsize=256)(ProgressReader)
+
+    @activity.defn
+    async def watch_attempt(self, request: WatchRequest) -> WatchResult:
+        """Watches one attempt until a symptom, its end, the milestone asked for, or the deadline.
+
+        Waiting in the queue is no failure. While Slurm does not answer, or the log cannot be read, no verdict rests on
+        either: `blind` of the cursor says so and the watch goes on.
+        """
+        watch = AttemptWatch(request, _cursor_to_go_on_from(request.cursor), self._section, began_at=self._clock())
+        heart = _Heart()
+        async with self._rounds.post() as post:
+            try:
+                while True:
+                    self._take_in(watch, post, request.opt_in.progress_pattern)
+                    now = self._clock()
+                    ended = watch.end(now)
+                    if ended is not None:
+                        return ended
+                    post.restless = watch.needs_a_look_soon
+                    if heart.is_due():
+                        activity.heartbeat(watch.cursor(now))
+                    await post.wait()
+            except asyncio.CancelledError:
+                # The worker stops or the workflow has moved on: whoever watches next goes on from here.
+                activity.heartbeat(watch.cursor(self._clock()))
+                raise
+
+    @activity.defn
+    async def watch_for_change(self, request: ChangeRequest) -> Change:
+        """Watches a job whose recommendation waits for a person, until something supersedes it or `until` has come.
+
+        A job that had failed when asked and still is failed is unchanged; one that slurmctld drops is forgotten.
+        """
+        watched = WatchRequest(attempt=request.attempt, opt_in=request.opt_in)
+        watch = AttemptWatch(watched, _cursor_to_go_on_from(request.cursor), self._section, began_at=self._clock())
+        changes = ChangeWatch(request, watch)
+        heart = _Heart()
+        async with self._rounds.post() as post:
+            try:
+                while True:
+                    self._take_in(watch, post, request.opt_in.progress_pattern)
+                    now = self._clock()
+                    change = changes.change(now)
+                    if change is not None:
+                        return change
+                    if heart.is_due():
+                        activity.heartbeat(watch.cursor(now))
+                    await post.wait()
+            except asyncio.CancelledError:
+                activity.heartbeat(watch.cursor(self._clock()))
+                raise
+
+    def _take_in(self, watch: AttemptWatch, post: Post, user_pattern: str | None) -> None:
+        if post.snapshot is not None:
+            watch.see(post.snapshot, post.lost_nodes)
+        while post.readings:
+            if watch.take(post.readings.popleft()):
+                self._rounds.nudge()
+        origin = watch.wants_reader()
+        if origin is not None:
+            reader = self._open(origin, user_pattern)
+            watch.reads_by(reader)
+            post.reader = reader
+
+    def _open(self, origin: LogOrigin, user_pattern: str | None) -> DiskReader:
+        progress, refused = self._progress_reader(self._section.progress_pattern), None
+        if user_pattern is not None:
+            try:
+                progress = self._progress_reader(user_pattern)
+            except (PatternRefused, ValueError) as error:
+                refused = f"the job's progress pattern cannot be used: {error}"
+        return DiskReader(
+            origin,
+            roots=self._roots,
+            progress=progress,
+            engine=self._engine,
+            checkpoint_look=self._section.poll_interval,
+            clock=self._clock,
+            warning=refused,
+        )
+
+
+class _Heart:
+    """When the next heartbeat is due, on the wall's clock: Temporal's server measures heartbeats by that one."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def is_due(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now < self._next:
+            return False
+        self._next = now + HEARTBEAT_EVERY.total_seconds()
+        return True
+
+
+def _cursor_to_go_on_from(asked: Cursor | None) -> Cursor:
+    """The last heartbeat of this activity, on whichever worker; else what the workflow passed on; else the beginning."""
+    details = activity.info().heartbeat_details
+    if details:
+        return Cursor.model_validate(details[0])
+    return asked or Cursor(restart_count=-1)

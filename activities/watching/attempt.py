@@ -1,0 +1,369 @@
+"""One watch's memory: folds snapshots of Slurm and readings of the disk into a view, and says when the watch is over.
+
+No clock, file or network here: `detect.py` hands in what was seen and when. `cursor` is what another worker needs to go on.
+"""
+
+import itertools
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from activities.checkpoints import CheckpointMark
+from activities.configuration import WatchSection
+from activities.detectors import AttemptView, ended_badly, is_slow, judge
+from activities.logs.paths import checkpoint_directory_of, log_path_of
+from activities.logs.progress import MarkKind, advance
+from activities.records import (
+    Cursor,
+    FatalLine,
+    Job,
+    JobState,
+    LostNode,
+    Node,
+    Symptom,
+    WatchEnd,
+    WatchRequest,
+    WatchResult,
+    WatchUntil,
+)
+from activities.slurm.feed import Snapshot
+from activities.watching.reading import BadLoss, DiskReader, LogOrigin, Piece, Reading
+
+STALE_READING = timedelta(seconds=30)  # a file system that has not answered for this long: nothing is known of the log
+FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
+STALE_LOOK = timedelta(seconds=60)  # a restart count below the attempt's is an old look this long, then another job
+ABSENT_LOOKS = 2  # squeue answers that must miss the job before it counts as forgotten
+KEPT_CHECKPOINT_TIMES = 16
+KEPT_BAD_LOSSES = 50
+
+
+class AttemptWatch:
+    """The state of one watch. All methods are called from the event loop."""
+
+    def __init__(self, request: WatchRequest, cursor: Cursor, patience: WatchSection, *, began_at: datetime) -> None:
+        self._request = request
+        self._patience = patience
+        self._began_at = began_at
+        self.attempt = request.attempt
+        # A cursor of an older attempt tells where its log was read to, and nothing of this attempt.
+        self._earlier_cursor = cursor
+        self._own = cursor.restart_count == self.attempt.restart_count
+        known = cursor if self._own else Cursor(restart_count=self.attempt.restart_count, files=cursor.files)
+        self._state = known
+        self.progress = known.progress
+        self._fatal = known.fatal
+        self._suspicion: Symptom | None = known.suspicion
+        self._lost: dict[str, LostNode] = {lost.node: lost for lost in known.lost_nodes}
+        self._job: Job | None = None
+        self._looked_at: datetime | None = None
+        self._lost_looks: tuple[Node, ...] = ()
+        self._unreachable_since: datetime | None = None
+        self._absent = 0
+        self._snapshot_number = 0
+        self._ended_seen_at: datetime | None = None
+        self._disk_checkpoint: CheckpointMark | None = None
+        self._reading: Reading | None = None
+        self._reader: DiskReader | None = None
+
+    # ----------------------------------------------------------------------------------------------- what was seen
+
+    def see(self, snapshot: Snapshot, lost: Mapping[str, Node]) -> None:
+        """Takes in one snapshot; `lost` are its nodes that are lost, by name."""
+        self._unreachable_since = snapshot.unreachable_since
+        if snapshot.unreachable_since is not None or snapshot.number == self._snapshot_number:
+            return
+        self._snapshot_number = snapshot.number
+        key = self.attempt.key
+        job = snapshot.jobs.get(key.job_id)
+        if job is not None and self._is_another_job(job):
+            job = None
+        if job is None:
+            # A look from before this watch may be older than the job.
+            self._absent += snapshot.taken_at > self._began_at
+            return
+        if job.restart_count < self.attempt.restart_count and snapshot.taken_at - self._began_at < STALE_LOOK:
+            return
+        self._absent = 0
+        self._job, self._looked_at = job, snapshot.taken_at
+        is_this_attempt = job.restart_count == self.attempt.restart_count
+        if is_this_attempt and job.nodes and job.state is not JobState.PENDING:
+            self.attempt = self.attempt.model_copy(update={"nodes": job.nodes, "started_at": job.started_at or self.attempt.started_at})
+        if is_this_attempt and job.state.is_ended:
+            self._ended_seen_at = self._ended_seen_at or snapshot.taken_at
+        self._lost_looks = tuple(lost[name] for name in self.attempt.nodes if name in lost)
+        self._lost = {node.name: self._lost.get(node.name, LostNode(node=node.name, since=snapshot.taken_at)) for node in self._lost_looks}
+
+    def wants_reader(self) -> LogOrigin | None:
+        """Where to read, once the attempt runs (or has ended): before that, its log's path shows the attempt before."""
+        job = self._job
+        if self._reader is not None or job is None or job.restart_count != self.attempt.restart_count:
+            return None
+        if job.state in (JobState.PENDING, JobState.UNKNOWN):
+            return None
+        path = log_path_of(job, self._request.opt_in)
+        files = {file.path: file for file in self._earlier_cursor.files}
+        restarted = self.attempt.restart_count > 0 and not self._own
+        return LogOrigin(
+            path=path,
+            cursor=files.get(str(path)),
+            checkpoints=checkpoint_directory_of(job, self._request.opt_in),
+            attempt_started_at=self.attempt.started_at,
+            may_hold_older_attempts=restarted and (str(path) in files or not files),
+            cursor_is_older_attempts=restarted and str(path) in files,
+        )
+
+    def reads_by(self, reader: DiskReader) -> None:
+        self._reader = reader
+
+    def take(self, reading: Reading) -> bool:
+        """Takes in one reading. True when it makes a fresh look at Slurm worth while."""
+        had_fatal = self._fatal is not None
+        self._reading = reading
+        for piece in reading.pieces:
+            self._fold(piece)
+        if reading.checkpoint is not None:
+            self._disk_checkpoint = reading.checkpoint
+            written_at = min(reading.checkpoint.written_at, reading.at)
+            if reading.checkpoint.iteration > (self.progress.checkpoint_iteration or -1):
+                self.progress = self.progress.model_copy(
+                    update={"checkpoint_iteration": reading.checkpoint.iteration, "checkpoint_at": written_at}
+                )
+                self._note_checkpoint(written_at)
+        self._update(files=(reading.file,) if reading.file is not None else self._state.files)
+        return self._fatal is not None and not had_fatal
+
+    def _fold(self, piece: Piece) -> None:
+        before = self.progress
+        steps = [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION and mark.iteration is not None]
+        if piece.marks:
+            self.progress = advance(before, piece.marks, piece.output_at)
+        if self.progress.checkpoint_iteration != before.checkpoint_iteration and self.progress.checkpoint_at is not None:
+            self._note_checkpoint(self.progress.checkpoint_at)
+        gaps = [self._state.line_gap_seconds or 0.0]
+        iterations = [mark.iteration for mark in steps if mark.iteration is not None]
+        per_step = self.progress.step_seconds or 0.0
+        gaps += [(later - earlier) * per_step for earlier, later in itertools.pairwise(iterations) if later > earlier]
+        if iterations and before.iteration_at is not None and before.iteration is not None and max(iterations) > before.iteration:
+            gaps.append((piece.output_at - before.iteration_at).total_seconds())
+        resumed = any(mark.kind is MarkKind.RESUMED for mark in piece.marks)
+        self._fatal = _fatal_after(self._fatal, piece, 2 if resumed else len(set(iterations)))
+        slow_since = (self._state.slow_since or piece.output_at) if is_slow(self.progress, self._patience) else None
+        self._update(
+            last_output_at=piece.output_at,
+            line_gap_seconds=max(gaps) or None,
+            slow_since=slow_since if steps else self._state.slow_since,
+            **self._losses_after(piece),
+        )
+
+    def _losses_after(self, piece: Piece) -> dict[str, object]:
+        bad = () if piece.finite_loss_seen else self._state.bad_loss_iterations
+        since = None if piece.finite_loss_seen else self._state.bad_loss_since
+        for loss in _distinct(piece.bad_losses):
+            # A line that names no iteration (a Trainer's dictionary) counts as one after the last known.
+            iteration = loss.iteration if loss.iteration is not None else max(self.progress.iteration or 0, (bad[-1] + 1) if bad else 0)
+            if iteration not in bad:
+                bad, since = (*bad, iteration), since or piece.output_at
+        # The first is kept: it is where the numbers went bad.
+        return {"bad_loss_iterations": bad[:1] + bad[1:][-KEPT_BAD_LOSSES:], "bad_loss_since": since}
+
+    def _note_checkpoint(self, at: datetime) -> None:
+        started_at = self.attempt.started_at
+        if started_at is not None and at < started_at:
+            return  # an older attempt's; the usual interval is this attempt's own
+        times = (*self._state.checkpoint_times, at)[-KEPT_CHECKPOINT_TIMES:]
+        gaps = sorted((later - earlier).total_seconds() for earlier, later in itertools.pairwise(times))
+        self._update(checkpoint_times=times)
+        if gaps:
+            self.progress = self.progress.model_copy(update={"checkpoint_interval_seconds": gaps[len(gaps) // 2]})
+
+    def _update(self, **changes: object) -> None:
+        self._state = self._state.model_copy(update=changes)
+
+    # ---------------------------------------------------------------------------------------------- what it comes to
+
+    @property
+    def job(self) -> Job | None:
+        return self._job
+
+    @property
+    def is_forgotten(self) -> bool:
+        return self._absent >= ABSENT_LOOKS
+
+    @property
+    def is_blind_to_slurm(self) -> bool:
+        return self._unreachable_since is not None
+
+    @property
+    def needs_a_look_soon(self) -> bool:
+        """True while a second or two matter: a fatal line settles, or an ended job's last lines are awaited."""
+        return self._fatal is not None or self._ended_seen_at is not None or self._request.until is not WatchUntil.SYMPTOM
+
+    def blind(self, now: datetime) -> str | None:
+        """What cannot be seen at present, and the mend."""
+        texts = []
+        if self._unreachable_since is not None:
+            texts.append(f"Slurm has not answered since {self._unreachable_since:%Y-%m-%d %H:%M:%S} UTC; `backstay doctor` tells why")
+        if self._reading is not None and self._reading.blind is not None:
+            texts.append(self._reading.blind)
+        reader = self._reader
+        if reader is not None and reader.looked_at is not None and now - reader.looked_at > STALE_READING:
+            texts.append(f"{reader.path}: its file system has not answered for {(now - reader.looked_at).total_seconds():.0f} s")
+        elif self._has_a_log_without_iterations(now):
+            texts.append(
+                f"no iteration line is recognised in {reader.path if reader else 'the log'}; give a pattern in the job's comment "
+                "(progress=...) or `watch.progress_pattern`, until then hangs and slow-downs are not seen"
+            )
+        return " · ".join(texts) or None
+
+    def _has_a_log_without_iterations(self, now: datetime) -> bool:
+        started, output = self.attempt.started_at, self._state.last_output_at
+        if self.progress.iteration_at is not None or started is None or output is None:
+            return False
+        return now - started > self._patience.startup_patience and now - output < self._patience.startup_patience
+
+    def cursor(self, now: datetime) -> Cursor:
+        if not self._own and self._reading is None:
+            # Nothing of this attempt was read yet: the offsets still are the older attempt's.
+            return self._earlier_cursor.model_copy(update={"looked_at": now, "blind": self.blind(now)})
+        return self._state.model_copy(
+            update={
+                "progress": self.progress,
+                "suspicion": self._suspicion,
+                "fatal": self._fatal,
+                "lost_nodes": tuple(self._lost.values()),
+                "looked_at": now,
+                "blind": self.blind(now),
+            }
+        )
+
+    def view(self, now: datetime) -> AttemptView:
+        state, reading, reader = self._state, self._reading, self._reader
+        fresh = reader is not None and reader.looked_at is not None and now - reader.looked_at <= STALE_READING
+        return AttemptView(
+            now=now,
+            attempt=self.attempt,
+            job=self._job,
+            looked_at=self._looked_at,
+            scheduler_unreachable_since=self._unreachable_since,
+            nodes=self._lost_looks,
+            lost_nodes=tuple(self._lost.values()),
+            log_readable=fresh and reading is not None and reading.readable and reading.caught_up,
+            last_output_at=state.last_output_at,
+            fatal=self._fatal,
+            progress=self.progress,
+            line_gap=timedelta(seconds=state.line_gap_seconds) if state.line_gap_seconds else None,
+            checkpoint_count=len(state.checkpoint_times),
+            slow_since=state.slow_since,
+            bad_loss_iterations=state.bad_loss_iterations,
+            bad_loss_since=state.bad_loss_since,
+            suspicion=self._suspicion,
+        )
+
+    def end(self, now: datetime) -> WatchResult | None:
+        """Why the watch is over, or None while it goes on. Remembers a suspicion for the second look."""
+        request, job = self._request, self._job
+        if self.is_forgotten:
+            return self._result(WatchEnd.FORGOTTEN, now, f"Slurm no longer knows job {self.attempt.key.job_id}")
+        if job is not None and self._unreachable_since is None and not self._waits_for_last_lines(now):
+            view = self.view(now)
+            judged = judge(view, self._patience, known=request.known_symptoms, known_onset=request.known_onset)
+            self._suspicion = judged.suspicion
+            if judged.verdict is not None:
+                return self._result(WatchEnd.SYMPTOM, judged.verdict.detected_at, judged.verdict.summary, symptom=judged.verdict)
+            if view.was_requeued:
+                summary = f"job {job.job_id} was requeued, restart count {job.restart_count}; not by this watch's doing"
+                return self._result(WatchEnd.REQUEUED, now, summary)
+            if job.state.is_ended and not job.is_ending:
+                as_known = ended_badly(view, self._patience) is not None
+                kind = WatchEnd.ENDED_AS_KNOWN if as_known else WatchEnd.ENDED_WELL
+                return self._result(kind, job.ended_at or now, f"job {job.job_id} ended: {job.state}")
+            reached = self._reached(view)
+            if reached is not None:
+                return self._result(WatchEnd.REACHED, *reached)
+        if request.deadline is not None and now >= request.deadline:
+            return self._result(WatchEnd.DEADLINE, now, f"not {request.until} by {request.deadline:%Y-%m-%d %H:%M:%S} UTC")
+        return None
+
+    def _waits_for_last_lines(self, now: datetime) -> bool:
+        ended, reader = self._ended_seen_at, self._reader
+        if ended is None or reader is None:
+            return False
+        first_asked = not reader.job_has_ended
+        reader.job_has_ended = True
+        if first_asked:
+            self._ended_seen_at = ended = max(ended, now)
+        return (reader.looked_at is None or reader.looked_at <= ended) and now - ended < FINAL_READ
+
+    def _reached(self, view: AttemptView) -> tuple[datetime, str] | None:
+        request, progress = self._request, self.progress
+        job = view.job
+        if job is None or not view.is_running:
+            return None
+        match request.until:
+            case WatchUntil.SYMPTOM:
+                return None
+            case WatchUntil.RUNNING:
+                # Only after the first reading: what an older attempt left in the log must not be read as this one's later.
+                if self._reader is None or self._reader.looked_at is None:
+                    return None
+                return job.started_at or view.now, f"job {job.job_id} runs on {len(job.nodes)} nodes"
+            case WatchUntil.STEPPING:
+                if progress.iteration_at is None:
+                    return None
+                return progress.iteration_at, f"job {job.job_id} iterates again from {progress.first_iteration}"
+            case WatchUntil.CHECKPOINT:
+                return self._new_checkpoint()
+
+    def _new_checkpoint(self) -> tuple[datetime, str] | None:
+        """A checkpoint of this attempt beyond the one before the fault. The directory's word counts over the log's."""
+        before = self._request.checkpoint_before if self._request.checkpoint_before is not None else -1
+        progress, disk = self.progress, self._disk_checkpoint
+        started = self.attempt.started_at
+        if self._request.opt_in.checkpoints is not None:
+            if disk is None or disk.iteration <= before or (started is not None and disk.written_at < started):
+                return None
+            if progress.first_iteration is not None and disk.iteration < progress.first_iteration:
+                return None  # older than where this attempt began: an older attempt's, whatever its time stamp
+            return disk.written_at, f"checkpoint of iteration {disk.iteration} is complete in {disk.path}"
+        iteration, at = progress.checkpoint_iteration, progress.checkpoint_at
+        if iteration is None or at is None or iteration <= before or (started is not None and at < started):
+            return None
+        return at, f"the log says that a checkpoint of iteration {iteration} was saved"
+
+    def _result(self, kind: WatchEnd, at: datetime, summary: str, *, symptom: Symptom | None = None) -> WatchResult:
+        request, job, first = self._request, self._job, self.progress.first_iteration
+        now = self._looked_at if self._looked_at is not None and self._looked_at > at else at
+        started_over = request.resumed_from is not None and first is not None and first < request.resumed_from
+        nodes = job.nodes if job is not None and job.restart_count == self.attempt.restart_count else ()
+        return WatchResult(
+            kind=kind,
+            at=at,
+            summary=summary,
+            symptom=symptom,
+            job=job,
+            progress=self.progress,
+            cursor=self.cursor(now),
+            on_excluded=tuple(node for node in nodes if node in request.excluded_nodes),
+            started_over=started_over,
+            blind=self.blind(now),
+        )
+
+    def _is_another_job(self, job: Job) -> bool:
+        # Job IDs wrap: a count back at zero with a later submit time is a new job (records.py, JobKey).
+        submitted = self.attempt.key.submitted_at
+        return job.restart_count == 0 and job.submitted_at is not None and job.submitted_at > submitted + timedelta(seconds=1)
+
+
+def _fatal_after(fatal: FatalLine | None, piece: Piece, steps: int) -> FatalLine | None:
+    """The first fatal line not refuted yet: by two iterations that follow it, or by a resume inside the job."""
+    if fatal is None:
+        return piece.fatal
+    after = fatal.iterations_after + steps
+    return piece.fatal if after >= 2 else fatal.model_copy(update={"iterations_after": after})
+
+
+def _distinct(losses: tuple[BadLoss, ...]) -> list[BadLoss]:
+    """One per iteration, or per wording where no iteration is named: ranks repeat each other."""
+    seen: dict[object, BadLoss] = {}
+    for loss in losses:
+        seen.setdefault(loss.iteration if loss.iteration is not None else loss.text, loss)
+    return list(seen.values())

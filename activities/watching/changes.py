@@ -1,0 +1,89 @@
+"""What happens to a job while a person decides: somebody else's act, or the job's own recovery, supersedes the recommendation.
+
+Pure, like `attempt.py`, on which it rests for what is seen. Called by `activities/detect.py`.
+"""
+
+from datetime import datetime
+
+from activities.records import Change, ChangeKind, ChangeRequest, Job, JobState, SymptomKind
+from activities.watching.attempt import AttemptWatch
+
+_STOPS_PROGRESS = (SymptomKind.CRASH, SymptomKind.HANG, SymptomKind.NODE_FAULT)
+STEPS_THAT_COUNT = 2  # one iteration may still be on its way out of a buffer
+
+
+class ChangeWatch:
+    """Compares every look with the state in which the recommendation was made."""
+
+    def __init__(self, request: ChangeRequest, watch: AttemptWatch) -> None:
+        self._request = request
+        self._watch = watch
+        cursor = request.cursor
+        self._iteration_when_asked = cursor.progress.iteration if cursor is not None else None
+        self._checkpoint_when_asked = cursor.progress.checkpoint_iteration if cursor is not None else None
+
+    def change(self, now: datetime) -> Change | None:
+        """What changed, `unchanged` once `until` has come, or None while nothing did."""
+        request, job = self._request, self._watch.job
+        if self._watch.is_forgotten:
+            return self._made(ChangeKind.FORGOTTEN, now, f"Slurm no longer knows job {request.attempt.key.job_id}")
+        if job is not None and not self._watch.is_blind_to_slurm:
+            change = self._by_scheduler(job, now) or self._by_progress(job, now)
+            if change is not None:
+                return change
+        if now >= request.until:
+            return self._made(ChangeKind.UNCHANGED, now, "nothing changed meanwhile")
+        return None
+
+    def _by_scheduler(self, job: Job, now: datetime) -> Change | None:
+        asked = self._request.state_when_asked
+        if job.restart_count > self._request.restart_count:
+            return self._made(ChangeKind.REQUEUED, now, f"job {job.job_id} was requeued by someone else, restart count {job.restart_count}")
+        if job.is_ending or job.state is asked:
+            return None  # while Slurm cleans up, what it will be next is not known
+        match job.state:
+            case JobState.UNKNOWN:
+                return None
+            case JobState.CANCELLED:
+                return self._made(ChangeKind.CANCELLED, job.ended_at or now, f"job {job.job_id} was cancelled")
+            case JobState.PENDING:
+                return self._made(ChangeKind.REQUEUED, now, f"job {job.job_id} is back in the queue")
+            case JobState.RUNNING:
+                if asked is JobState.SUSPENDED:
+                    return None
+                return self._made(ChangeKind.STARTED, job.started_at or now, f"job {job.job_id} runs again")
+            case JobState.SUSPENDED:
+                return None
+            case (
+                JobState.COMPLETED
+                | JobState.FAILED
+                | JobState.TIMEOUT
+                | JobState.NODE_FAIL
+                | JobState.PREEMPTED
+                | JobState.BOOT_FAIL
+                | JobState.DEADLINE
+                | JobState.OUT_OF_MEMORY
+            ):
+                if asked.is_ended:
+                    return None  # Slurm corrects the end state of an ended job (FAILED to NODE_FAIL); it has ended all the same
+                return self._made(ChangeKind.ENDED, job.ended_at or now, f"job {job.job_id} ended: {job.state}")
+
+    def _by_progress(self, job: Job, now: datetime) -> Change | None:
+        progress, request = self._watch.progress, self._request
+        if job.state is not JobState.RUNNING or job.restart_count != request.attempt.restart_count:
+            return None
+        if request.symptom in _STOPS_PROGRESS and progress.iteration is not None:
+            before = self._iteration_when_asked
+            if before is not None and progress.iteration >= before + STEPS_THAT_COUNT:
+                at = progress.iteration_at or now
+                return self._made(ChangeKind.RESUMED_PROGRESS, at, f"iterations go on by themselves: {before}, now {progress.iteration}")
+        if request.symptom is SymptomKind.NO_CHECKPOINT and progress.checkpoint_iteration is not None:
+            saved = self._checkpoint_when_asked
+            if saved is None or progress.checkpoint_iteration > saved:
+                at = progress.checkpoint_at or now
+                return self._made(ChangeKind.RESUMED_PROGRESS, at, f"a checkpoint of iteration {progress.checkpoint_iteration} was written")
+        return None
+
+    def _made(self, kind: ChangeKind, at: datetime, summary: str) -> Change:
+        watch = self._watch
+        return Change(kind=kind, at=at, summary=summary, job=watch.job, progress=watch.progress, cursor=watch.cursor(at))

@@ -1,0 +1,316 @@
+"""What one watch reads from disk: its log from where it stopped, and its checkpoint directory. Runs on threads.
+
+A `DiskReader` belongs to one watch and is read by one thread at a time; it returns what is new as frozen `Reading`s and
+judges nothing. Called by `rounds.py`.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from activities.checkpoints import CheckpointMark, CheckpointsUnreadable, newest_checkpoint
+from activities.diagnosis.scan import MultiPattern
+from activities.logs.follow import LogFollower
+from activities.logs.paths import LogRoots, PathRefused
+from activities.logs.progress import MarkKind, ProgressMark, ProgressReader
+from activities.records import FatalLine, FileCursor
+
+READ_BYTES = 8 * 1024 * 1024
+CHUNKS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread: 64 MiB, then the next watch
+MISSING_PATIENCE = timedelta(minutes=2)  # NFS caches the absence of a file for up to a minute (nfs(5), acdirmax)
+CHECKPOINT_SCAN = timedelta(seconds=30)  # trackers are rewritten in place and shards appear below: not every change moves the mtime
+BINARY_SHARE = 0.3
+_CONTROL = bytes(set(range(32)) - {9, 10, 11, 12, 13, 27})
+_TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
+
+_LOSS = r"loss(?:_step|_epoch)?['\"]?\s*[:=]?\s*['\"]?(?:tensor\()?[+-]?"
+LOSSES = MultiPattern(
+    {
+        "bad": rf"(?i)\b(?:[a-z]+[_ ])?{_LOSS}(?:nan|inf|infinity)\b",
+        "finite": rf"(?i)\b(?:[a-z]+[_ ])?{_LOSS}\.?[0-9]",
+    }
+)
+
+
+class FatalLineFound(Protocol):
+    """What the engine tells of a fatal line (activities/diagnosis/signals.py)."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def at(self) -> datetime | None: ...
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def node(self) -> str | None: ...
+
+
+class FatalLines(Protocol):
+    """The part of the diagnosis engine that a live log is followed with."""
+
+    def fatal_lines(self, data: bytes) -> Sequence[FatalLineFound]:
+        """The fatal lines of `data`, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadLoss:
+    """One line whose loss was NaN or infinite. `iteration` None: the line does not say."""
+
+    iteration: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one stretch of log said. `fatal` is its first fatal line that two iterations did not follow."""
+
+    output_at: datetime
+    marks: tuple[ProgressMark, ...] = ()
+    fatal: FatalLine | None = None
+    finite_loss_seen: bool = False
+    bad_losses: tuple[BadLoss, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at the disk. Only what is new is in it; `caught_up` is False while there is more to read at once."""
+
+    at: datetime
+    readable: bool
+    caught_up: bool
+    blind: str | None = None
+    file: FileCursor | None = None
+    pieces: tuple[Piece, ...] = ()
+    checkpoint: CheckpointMark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogOrigin:
+    """Where an attempt writes, and how its log's beginning is to be taken."""
+
+    path: Path | None
+    cursor: FileCursor | None = None
+    checkpoints: Path | None = None
+    attempt_started_at: datetime | None = None
+    may_hold_older_attempts: bool = False  # a restarted job may append; what was there before is not this attempt's
+    cursor_is_older_attempts: bool = False
+
+
+class DiskReader:
+    """Reads for one watch. `read` is called from one thread at a time; `looked_at` may be read from any."""
+
+    def __init__(
+        self,
+        origin: LogOrigin,
+        *,
+        roots: LogRoots,
+        progress: ProgressReader,
+        engine: FatalLines | None,
+        checkpoint_look: timedelta,
+        clock: Callable[[], datetime],
+        warning: str | None = None,
+    ) -> None:
+        """`checkpoint_look`: how often at most the checkpoint directory is looked at. `warning`: told with every `blind`."""
+        self._warning = warning
+        self._origin = origin
+        self._roots = roots
+        self._progress = progress
+        self._engine = engine
+        self._clock = clock
+        self._follower = LogFollower(origin.path, roots, origin.cursor) if origin.path is not None else None
+        self._first_round = True
+        self._untold = True
+        self._checkpoints = origin.checkpoints
+        self._checkpoint_look = checkpoint_look
+        self._checkpoint: CheckpointMark | None = None
+        self._checkpoint_signature: tuple[int, ...] = ()
+        self._checkpoint_looked_at: datetime | None = None
+        self._checkpoint_scanned_at: datetime | None = None
+        self._checkpoint_blind: str | None = None
+        self._last: tuple[bool, bool, str | None] | None = None
+        self.looked_at: datetime | None = None
+        self.job_has_ended = False
+        """Set by the watch: the last line is then taken without a line end."""
+
+    @property
+    def path(self) -> Path | None:
+        return self._origin.path
+
+    def read(self) -> Reading | None:
+        """What is new since the last call; None when nothing is."""
+        now = self._clock()
+        checkpoint = self._look_for_checkpoint(now)
+        pieces, readable, caught_up, blind = self._read_log(now)
+        blind = " · ".join(text for text in (self._warning, blind, self._checkpoint_blind) if text) or None
+        self.looked_at = now
+        state = (readable, caught_up, blind)
+        if not pieces and checkpoint is None and state == self._last:
+            return None
+        self._last = state
+        file = self._follower.cursor if self._follower is not None else self._origin.cursor
+        return Reading(now, readable, caught_up, blind, file, tuple(pieces), checkpoint)
+
+    # ------------------------------------------------------------------------------------------------------ the log
+
+    def _read_log(self, now: datetime) -> tuple[list[Piece], bool, bool, str | None]:
+        if self._follower is None:
+            return [], False, True, "no log file is known for this job; name it in the job's comment: log=/path"
+        output_at = self._age_of_first_lines(now) if self._first_round else now
+        pieces: list[Piece] = []
+        for _ in range(CHUNKS_A_ROUND):
+            chunk = self._follower.read(READ_BYTES, unfinished=self.job_has_ended)
+            if chunk.missing:
+                return pieces, False, True, self._missing(now)
+            if chunk.error is not None:
+                return pieces, False, True, chunk.error
+            is_new_file = chunk.truncated or chunk.rotated
+            if is_new_file:
+                self._first_round = False
+            if chunk.data and self._untold and _looks_binary(chunk.data):
+                return [], False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
+            older = self._first_round and self._origin.may_hold_older_attempts
+            if chunk.data and not (older and self._origin.cursor_is_older_attempts):
+                pieces.append(self._understand(chunk.data, output_at, now, with_fatal=not older))
+                self._untold = False
+            if not chunk.more:
+                self._first_round = False
+                return pieces, True, True, None
+        return pieces, True, False, None
+
+    def _age_of_first_lines(self, now: datetime) -> datetime:
+        """Lines found at the first look are as old as the file says, but not older than the attempt."""
+        try:
+            written_at = datetime.fromtimestamp(os.stat(self._origin.path or "").st_mtime, tz=UTC)
+        except OSError:
+            return now  # the read that follows says what is wrong
+        floor = self._origin.attempt_started_at or written_at
+        return min(now, max(written_at, floor))
+
+    def _understand(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool) -> Piece:
+        marks = self._progress.read(data)
+        fatal = self._first_fatal(data, marks, output_at, now) if with_fatal and self._engine is not None else None
+        finite, bad = False, list[BadLoss]()
+        for hit in LOSSES.scan(data):
+            if "bad" in hit.ids:
+                line = data[hit.start : hit.end]
+                bad.append(BadLoss(_iteration_of(self._progress.read(line)), line.decode("utf-8", "replace").strip()[:400]))
+            else:
+                finite, bad = True, []
+        return Piece(output_at, marks, fatal, finite, tuple(bad))
+
+    def _first_fatal(self, data: bytes, marks: Sequence[ProgressMark], output_at: datetime, now: datetime) -> FatalLine | None:
+        engine = self._engine
+        if engine is None:
+            return None
+        found = engine.fatal_lines(data)
+        if not found:
+            return None
+        after = 0
+        if any(_is_step(mark) for mark in marks):
+            # One iteration may still come from ranks that had finished the step; two say that training goes on.
+            data = data[last_line_from_which(data, lambda rest: _steps(self._progress.read(rest)) >= 2) :]
+            found = engine.fatal_lines(data)
+            if not found:
+                return None
+            rest = data[last_line_from_which(data, lambda rest: _steps(self._progress.read(rest)) >= 1) :]
+            after = 1 if rest != data and not engine.fatal_lines(rest) else 0
+        first = found[0]
+        own = first.at if first.at is not None and first.at <= now else None
+        return FatalLine(at=own or output_at, read_at=now, text=first.text[:400], rank=first.rank, node=first.node, iterations_after=after)
+
+    def _missing(self, now: datetime) -> str | None:
+        started = self._origin.attempt_started_at
+        if started is not None and now - started < MISSING_PATIENCE:
+            return None
+        return f"no log at {self.path}; mount its file system here, or name the log in the job's comment: log=/path"
+
+    # ------------------------------------------------------------------------------------------------ checkpoints
+
+    def _look_for_checkpoint(self, now: datetime) -> CheckpointMark | None:
+        directory = self._checkpoints
+        if directory is None or (self._checkpoint_looked_at is not None and now - self._checkpoint_looked_at < self._checkpoint_look):
+            return None
+        self._checkpoint_looked_at = now
+        signature = _mtimes(directory)
+        scanned_at = self._checkpoint_scanned_at
+        if signature == self._checkpoint_signature and scanned_at is not None and now - scanned_at < CHECKPOINT_SCAN:
+            return None
+        self._checkpoint_signature, self._checkpoint_scanned_at = signature, now
+        try:
+            newest = newest_checkpoint(directory, self._roots)
+        except (CheckpointsUnreadable, PathRefused) as refused:
+            self._checkpoint_blind = str(refused)
+            return None
+        self._checkpoint_blind = None
+        if newest is None or newest == self._checkpoint:
+            return None
+        self._checkpoint = newest
+        return newest
+
+
+def last_line_from_which(data: bytes, enough: Callable[[bytes], bool]) -> int:
+    """Offset of the last line of `data` from which the rest is still `enough`; 0 when not even the whole is.
+
+    `enough` must be monotone: what holds for a rest holds for a longer one. Costs about two passes over that rest.
+    """
+    size = 4096
+    while size < len(data) and not enough(data[_line_start(data, len(data) - size) :]):
+        size *= 4
+    low, high = _line_start(data, max(0, len(data) - size)), len(data)
+    if not enough(data[low:]):
+        return 0
+    while True:
+        middle = _line_start(data, (low + high) // 2)
+        if middle <= low:
+            # The middle lies in the first line of the range: step over that line.
+            following = _next_line(data, low)
+            if following is None or following >= high or not enough(data[following:]):
+                return low
+            low = following
+        elif enough(data[middle:]):
+            low = middle
+        else:
+            high = middle
+
+
+def _line_start(data: bytes, position: int) -> int:
+    return max(data.rfind(b"\n", 0, position), data.rfind(b"\r", 0, position)) + 1
+
+
+def _next_line(data: bytes, start: int) -> int | None:
+    ends = [end for end in (data.find(b"\n", start), data.find(b"\r", start)) if end >= 0]
+    return min(ends) + 1 if ends else None
+
+
+def _is_step(mark: ProgressMark) -> bool:
+    return mark.kind is MarkKind.ITERATION
+
+
+def _steps(marks: Sequence[ProgressMark]) -> int:
+    # Ranks that print the same iteration are one step; a resume after a restart inside the job settles it alone.
+    if any(mark.kind is MarkKind.RESUMED for mark in marks):
+        return 2
+    return len({mark.iteration for mark in marks if _is_step(mark)})
+
+
+def _iteration_of(marks: Sequence[ProgressMark]) -> int | None:
+    return next((mark.iteration for mark in marks if mark.iteration is not None), None)
+
+
+def _looks_binary(data: bytes) -> bool:
+    # Leading NULs are a log that was truncated under a writer that does not append; they say nothing.
+    sample = data.lstrip(b"\0")[:4096]
+    return len(sample) - len(sample.translate(None, _CONTROL)) > BINARY_SHARE * max(len(sample), 1)
+
+
+def _mtimes(directory: Path) -> tuple[int, ...]:
+    times = []
+    for path in (directory, *(directory / tracker for tracker in _TRACKERS)):
+        try:
+            times.append(os.stat(path).st_mtime_ns)
+        except OSError:
+            times.append(0)  # not there, or not for us: the scan itself says which
+    return tuple(times)
