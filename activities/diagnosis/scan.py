@@ -59,8 +59,10 @@ class MultiPattern:
         self._ids = tuple(patterns)
         self._dense_hits = dense_hits
         self._local = threading.local()
-        self._every = _compile(patterns, _FLAGS)
-        self._first = _compile(patterns, _FLAGS | hyperscan.HS_FLAG_SINGLEMATCH)
+        self._patterns = dict(patterns)
+        self._every = _compile(self._patterns, _FLAGS)
+        self._first: hyperscan.Database | None = None  # compiled when a log is first seen to be made of hits
+        self._lock = threading.Lock()
 
     def scan(self, data: bytes) -> Iterator[LineHits]:
         """The lines of `data` (split on \\n or \\r) that hit, in order, each once with all its ids."""
@@ -85,14 +87,18 @@ class MultiPattern:
             hits.append((end, number))
             return len(hits) > limit or None
 
-        every, first = self._scratches()
         try:
-            self._every.scan(block, match_event_handler=on_match, scratch=every)
+            self._every.scan(block, match_event_handler=on_match, scratch=self._scratch("every", self._every))
         except hyperscan.ScanTerminated:
-            return self._sparse_hits_in(block, first)
+            return self._sparse_hits_in(block)
         return sorted(hits)  # the matcher orders ends only within one pattern
 
-    def _sparse_hits_in(self, block: bytes, scratch: hyperscan.Scratch) -> list[tuple[int, int]]:
+    def _sparse_hits_in(self, block: bytes) -> list[tuple[int, int]]:
+        with self._lock:
+            if self._first is None:
+                self._first = _compile(self._patterns, _FLAGS | hyperscan.HS_FLAG_SINGLEMATCH)
+            database = self._first
+        scratch = self._scratch("first", database)
         hits: list[tuple[int, int]] = []
         start = 0
         while start < len(block):
@@ -103,17 +109,17 @@ class MultiPattern:
             def on_match(number: int, _start: int, end: int, _flags: int, _context: Any, shift: int = shift) -> None:
                 hits.append((shift + end, number))
 
-            self._first.scan(block[start:end], match_event_handler=on_match, scratch=scratch)
+            database.scan(block[start:end], match_event_handler=on_match, scratch=scratch)
             start = end
         return sorted(hits)
 
-    def _scratches(self) -> tuple[hyperscan.Scratch, hyperscan.Scratch]:
+    def _scratch(self, name: str, database: hyperscan.Database) -> hyperscan.Scratch:
         # A scratch must not be used by two scans at once (Hyperscan manual, "Scratch space"); scans release the GIL.
-        pair: tuple[hyperscan.Scratch, hyperscan.Scratch] | None = getattr(self._local, "pair", None)
-        if pair is None:
-            pair = (hyperscan.Scratch(self._every), hyperscan.Scratch(self._first))
-            self._local.pair = pair
-        return pair
+        scratch: hyperscan.Scratch | None = getattr(self._local, name, None)
+        if scratch is None:
+            scratch = hyperscan.Scratch(database)
+            setattr(self._local, name, scratch)
+        return scratch
 
 
 @dataclass(frozen=True, slots=True)
