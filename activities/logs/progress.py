@@ -1,0 +1,312 @@
+"""How far a training run has come, from its log: bytes → marks → `Progress`.
+
+`ProgressReader` looks at all bytes once with the multi-pattern matcher and runs Python on the lines that hit; `advance` is a
+pure fold over the marks. Called by the watch and by the diagnosis of recorded logs.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from pydantic import AwareDatetime, Field
+
+from activities.diagnosis.scan import MultiPattern
+from activities.logs.prefixes import parse_prefix
+from activities.logs.progress_rules import (
+    BAR_EPOCH,
+    BAR_OF_TRAINING,
+    CHECKPOINT_NUMBER,
+    EVALUATING,
+    GLOBAL_STEP,
+    NOT_SAVED,
+    PAYLOAD,
+    PROGRESS_BAR,
+    RULES,
+    MarkKind,
+    Rule,
+    loss_in,
+    step_seconds_in,
+)
+from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
+from activities.records import Phase, Progress, Record
+
+__all__ = ["MarkKind", "ProgressMark", "ProgressPatternRefused", "ProgressReader", "advance"]
+
+_USER = "user's own"
+_LINE_CHARACTERS = 4096  # an iteration line is shorter; bounds what a user's expression can cost
+_PYTHON = {rule.id: re.compile(rule.pattern) for rule in RULES}
+
+_WARM_UP_STEPS = 2  # compilation, caches and the first allocations: not what a step usually takes
+_BASELINE_SAMPLES = 20
+_LEAST_FOR_BASELINE = 5
+_RECENT_SAMPLES = 40
+_CHECKPOINT_TIMES = 8
+_STRAGGLING = 2  # ranks print the same iteration one after another: a number this little lower is no step back
+
+
+class ProgressMark(Record):
+    """What one line tells. `iteration` None: the line has no number; `at` is the line's own time, where it has one."""
+
+    kind: MarkKind
+    iteration: int | None = None
+    step_seconds: float | None = None
+    at: AwareDatetime | None = None
+    loss: float | None = Field(default=None, description="NaN and infinity as such")
+
+
+class ProgressReader:
+    """Finds marks in the bytes of one log, given in order. Keeps the length of the running progress bar, nothing else.
+
+    Args:
+        user_pattern: the user's own expression for iteration lines, instead of the built-in ones; its group `iteration` is the
+            number, `step_seconds` and `loss` are read where it has them.
+    Raises:
+        ProgressPatternRefused: the pattern cannot be used; the message says why.
+    """
+
+    def __init__(self, user_pattern: str | None = None) -> None:
+        self._user = compiled_progress_pattern(user_pattern) if user_pattern else None
+        self._matcher = _matcher(user_pattern or None)
+        self._bar_total: int | None = None
+
+    def read(self, data: bytes) -> tuple[ProgressMark, ...]:
+        """The marks in `data` (complete lines), in order."""
+        marks: list[ProgressMark] = []
+        for hit in self._matcher.scan(data):
+            line = data[hit.start : min(hit.end, hit.start + 2 * _LINE_CHARACTERS)].decode(errors="replace")[:_LINE_CHARACTERS]
+            marks += self._marks_of(line, hit.ids)
+        return tuple(marks)
+
+    def _marks_of(self, line: str, ids: tuple[str, ...]) -> list[ProgressMark]:
+        prefixed = parse_prefix(line)
+        text, at = prefixed.text, prefixed.at
+        found: dict[MarkKind, ProgressMark] = {}
+        for rule in _RULES_BUT_ITERATIONS:
+            if rule.id in ids and rule.kind not in found and (match := _PYTHON[rule.id].search(text)):
+                mark = _mark_of(rule, match, text, at)
+                if mark is not None:
+                    found[rule.kind] = mark
+        if MarkKind.CHECKPOINT_SAVED in found:
+            found.pop(MarkKind.CHECKPOINT_STARTED, None)  # "finished saving" also says "saving"
+        if found:
+            return list(found.values())
+        iteration = self._iteration_by_user(text, at) if self._user is not None else self._iteration(text, ids, at)
+        return [iteration] if iteration is not None else []
+
+    def _iteration_by_user(self, text: str, at: datetime | None) -> ProgressMark | None:
+        assert self._user is not None
+        match = self._user.search(text)
+        if match is None or match["iteration"] is None:
+            return None
+        groups = match.groupdict()
+        number = _number(groups["iteration"])
+        return ProgressMark(
+            kind=MarkKind.ITERATION,
+            iteration=None if number is None or not math.isfinite(number) else int(number),
+            step_seconds=_number(groups["step_seconds"]) if groups.get("step_seconds") else step_seconds_in(text),
+            loss=_number(groups["loss"]) if groups.get("loss") else loss_in(text),
+            at=at,
+        )
+
+    def _iteration(self, text: str, ids: tuple[str, ...], at: datetime | None) -> ProgressMark | None:
+        for rule in _ITERATION_RULES:
+            if rule.id not in ids:
+                continue
+            if rule.id == "progress bar":
+                return self._from_bar(text, at)
+            match = _PYTHON[rule.id].search(text)
+            if match is None or (rule.needs_payload and not PAYLOAD.search(text)):
+                continue
+            if rule.needs_payload and EVALUATING.search(text, 0, match.start()):
+                return ProgressMark(kind=MarkKind.EVALUATION_STARTED, at=at)
+            return _iteration_mark(_count_of(match), text, at)
+        return None
+
+    def _from_bar(self, text: str, at: datetime | None) -> ProgressMark | None:
+        """A tqdm bar. Its label says what it counts; one without a label is training unless a longer one is under way."""
+        bars = list(PROGRESS_BAR.finditer(text))
+        if not bars:
+            return None
+        bar = bars[-1]
+        done, total, label = int(bar["iteration"]), int(bar["total"]), bar["label"] or ""
+        if EVALUATING.search(label):
+            return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
+        if not BAR_OF_TRAINING.search(label):
+            return None
+        if not label.strip():
+            # The Hugging Face Trainer shows evaluation as a second, shorter bar without a label.
+            if self._bar_total is not None and total < self._bar_total:
+                return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
+            self._bar_total = None if done >= total else total
+        epoch = BAR_EPOCH.search(label)
+        return _iteration_mark(done + (int(epoch["epoch"]) * total if epoch else 0), text, at)
+
+
+def _mark_of(rule: Rule, match: re.Match[str], text: str, at: datetime | None) -> ProgressMark | None:
+    iteration = match.groupdict().get("iteration")
+    if rule.kind in (MarkKind.CHECKPOINT_SAVED, MarkKind.CHECKPOINT_STARTED, MarkKind.RESUMED):
+        if NOT_SAVED.search(text):
+            return None
+        if iteration is None and (number := CHECKPOINT_NUMBER.search(text, match.start())):
+            iteration = number["iteration"] or number["named"]
+    return ProgressMark(kind=rule.kind, iteration=None if iteration is None else int(iteration), at=at)
+
+
+def _count_of(match: re.Match[str]) -> int | None:
+    """The iteration over all epochs, where the line counts within one."""
+    groups: dict[str, Any] = match.groupdict()
+    if groups.get("iteration") is None:
+        return None
+    within = int(groups["iteration"])
+    return within + int(groups["epoch"]) * int(groups["total"]) if groups.get("total") else within
+
+
+def _iteration_mark(iteration: int | None, text: str, at: datetime | None) -> ProgressMark:
+    overall = GLOBAL_STEP.search(text)
+    return ProgressMark(
+        kind=MarkKind.ITERATION,
+        iteration=int(overall["iteration"]) if overall else iteration,
+        step_seconds=step_seconds_in(text),
+        loss=loss_in(text),
+        at=at,
+    )
+
+
+def _number(digits: str) -> float | None:
+    try:
+        return float(digits.replace(",", "").replace("_", ""))
+    except ValueError:
+        return None
+
+
+_RULES_BUT_ITERATIONS = tuple(rule for rule in RULES if rule.kind is not MarkKind.ITERATION)
+_ITERATION_RULES = tuple(rule for rule in RULES if rule.kind is MarkKind.ITERATION)
+
+
+@lru_cache(maxsize=256)
+def _matcher(user_pattern: str | None) -> MultiPattern:
+    """Compiled once for all logs read by the same expressions."""
+    if user_pattern is None:
+        return MultiPattern({rule.id: rule.pattern for rule in RULES})
+    return MultiPattern({_USER: user_pattern, **{rule.id: rule.pattern for rule in _RULES_BUT_ITERATIONS}})
+
+
+# ------------------------------------------------------------------------------------------------ folding
+
+
+def advance(progress: Progress, marks: Iterable[ProgressMark], now: datetime) -> Progress:
+    """`progress` after `marks`, which were read at `now`. Pure.
+
+    Step times come from the line itself where it tells them, else from the log's own clock between two iteration lines, else from
+    the time between the reads that brought them. The baseline is the median of an attempt's early steps after two of warm-up.
+    """
+    first = True
+    for mark in marks:
+        progress = _after(progress, mark, now, first_of_read=first)
+        first = first and mark.kind is not MarkKind.ITERATION
+    return progress
+
+
+def _after(progress: Progress, mark: ProgressMark, now: datetime, *, first_of_read: bool) -> Progress:
+    match mark.kind:
+        case MarkKind.ITERATION:
+            return _after_iteration(progress, mark, now, first_of_read=first_of_read)
+        case MarkKind.CHECKPOINT_STARTED:
+            return _in_phase(progress, Phase.CHECKPOINTING, now)
+        case MarkKind.CHECKPOINT_SAVED:
+            return _after_checkpoint(progress, mark, now)
+        case MarkKind.RESUMED:
+            known = progress.checkpoint_iteration
+            resumed = mark.iteration if known is None else known
+            # What could be loaded is complete; when it was written the log does not say.
+            return progress.model_copy(update={"checkpoint_iteration": resumed})
+        case MarkKind.EVALUATION_STARTED:
+            return _in_phase(progress, Phase.EVALUATING, now)
+        case MarkKind.EVALUATION_ENDED:
+            return _in_phase(progress, Phase.TRAINING, now) if progress.phase is Phase.EVALUATING else progress
+        case MarkKind.TRAINING_ENDED:
+            return _in_phase(progress, Phase.FINISHING, now)
+
+
+def _in_phase(progress: Progress, phase: Phase, now: datetime) -> Progress:
+    return progress if progress.phase is phase else progress.model_copy(update={"phase": phase, "phase_since": now})
+
+
+def _after_iteration(progress: Progress, mark: ProgressMark, now: datetime, *, first_of_read: bool) -> Progress:
+    last = progress.iteration
+    loss = progress.last_loss if mark.loss is None else mark.loss
+    if mark.iteration is not None and last is not None and last - _STRAGGLING <= mark.iteration <= last:
+        return progress.model_copy(update={"last_loss": loss})  # another rank, or the bar drawn again: nothing moved
+    progress = _in_phase(progress, Phase.TRAINING, now)
+    steps = 1 if mark.iteration is None or last is None else mark.iteration - last
+    sample = _sample(progress, mark, steps, now, first_of_read=first_of_read) if steps > 0 else None
+    if sample is not None:
+        progress = _with_sample(progress, sample)
+    numbered = mark.iteration is not None
+    return progress.model_copy(
+        update={
+            "iteration": mark.iteration if numbered else last,
+            "first_iteration": mark.iteration if progress.first_iteration is None and numbered else progress.first_iteration,
+            "iteration_at": now,
+            "iteration_logged_at": mark.at,
+            "last_loss": loss,
+        }
+    )
+
+
+def _sample(progress: Progress, mark: ProgressMark, steps: int, now: datetime, *, first_of_read: bool) -> float | None:
+    if mark.step_seconds is not None:
+        return mark.step_seconds
+    if mark.iteration is not None and progress.iteration is None:
+        return None
+    if mark.at is not None and progress.iteration_logged_at is not None:
+        seconds = (mark.at - progress.iteration_logged_at).total_seconds() / steps
+        return seconds if seconds > 0 else None
+    # Lines of one read arrived together: only the first of a read says how long it took since the read before.
+    if not first_of_read or progress.iteration_at is None:
+        return None
+    seconds = (now - progress.iteration_at).total_seconds() / steps
+    return seconds if seconds > 0 else None
+
+
+def _with_sample(progress: Progress, seconds: float) -> Progress:
+    seen = progress.steps_seen + 1
+    recent = (*progress.step_samples, seconds)[-_RECENT_SAMPLES:]
+    early = progress.early_step_samples
+    if seen > _WARM_UP_STEPS and len(early) < _BASELINE_SAMPLES:
+        early = (*early, seconds)
+    return progress.model_copy(
+        update={
+            "steps_seen": seen,
+            "step_samples": recent,
+            "early_step_samples": early,
+            "step_seconds": median(recent),
+            "baseline_step_seconds": median(early) if len(early) >= _LEAST_FOR_BASELINE else None,
+        }
+    )
+
+
+def _after_checkpoint(progress: Progress, mark: ProgressMark, now: datetime) -> Progress:
+    """A complete checkpoint. Where the line has no number, the last iteration reported is at most what it holds."""
+    if progress.phase is Phase.CHECKPOINTING:
+        progress = _in_phase(progress, Phase.TRAINING, now)
+    iteration = progress.iteration if mark.iteration is None else mark.iteration
+    known = progress.checkpoint_iteration
+    if iteration is not None and iteration == known:
+        return progress  # each rank says so, or the scan of the disk saw it first
+    times = (*progress.checkpoint_times, mark.at or now)[-_CHECKPOINT_TIMES:]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+    usual = [gap for gap in gaps if gap > 0]
+    return progress.model_copy(
+        update={
+            "checkpoint_iteration": known if iteration is None else iteration,
+            "checkpoint_at": now,
+            "checkpoint_times": times,
+            "checkpoint_interval_seconds": median(usual) if usual else progress.checkpoint_interval_seconds,
+        }
+    )
