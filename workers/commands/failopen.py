@@ -13,7 +13,7 @@ from activities.reschedule import HOLD_MARK
 from activities.slurm.scheduler import JobUnknown, Scheduler, SchedulerRefused
 from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, run, screen
-from workers.schedulers import scheduler_of
+from workers.commands.reaching import scheduler_for
 
 
 class Ending(StrEnum):
@@ -32,7 +32,7 @@ class Release(Record):
 
 def failopen(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Release every job that Backstay holds, without Temporal. For when Backstay is being switched off or is broken."""
-    releases = run(release_all(scheduler_of(open_configuration(config))))
+    releases = run(release_all(scheduler_for(open_configuration(config))))
     if as_json:
         print_json([release.model_dump(mode="json") for release in releases])
     elif not releases:

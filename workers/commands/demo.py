@@ -1,0 +1,70 @@
+"""`backstay demo`: the main job on this machine, with nothing prepared: it breaks and is recovered, told step by step."""
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from workers.client import connect
+from workers.commands.errors import CommandFailed, ExitCode
+from workers.commands.logging import log_to_file
+from workers.commands.options import run, screen
+from workers.commands.stopping import stop_on_signals
+from workers.demo.demo import a_play, configuration_for, perform, recovered, temporal_server, working
+from workers.demo.stage import PrivateSlurmError, stage
+from workers.demo.story import milestone_table
+
+
+def demo(
+    leave: Annotated[bool, typer.Option("--exit", help="End when the story has ended, also on a terminal.")] = False,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Use the simulated cluster even where a real Slurm can run.")] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install slurm-wlm and munge (apt-get, as root) if missing.")] = False,
+) -> None:
+    """Watch a training job break and come back: private Slurm, embedded Temporal, one node failure, a new checkpoint."""
+    stays = sys.stdout.isatty() and not leave
+    try:
+        done = run(_demo(stays=stays, simulated=simulated, install=install))
+    except PrivateSlurmError as error:
+        raise CommandFailed(f"the private Slurm failed: {error}; try `backstay demo --simulated`") from error
+    raise typer.Exit(ExitCode.DONE if done else ExitCode.BAD)
+
+
+async def _demo(*, stays: bool, simulated: bool, install: bool) -> bool:
+    """Tells the story; a stop signal ends it at any point, and every context then cleans up behind itself."""
+    stop = asyncio.Event()
+    with stop_on_signals(stop):
+        story = asyncio.create_task(_story(stays=stays, simulated=simulated, install=install, stop=stop))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        story.cancel("stopped by a signal")  # does nothing to a story that has ended
+        try:
+            return await story
+        except asyncio.CancelledError:
+            screen().print("Stopped.")
+            return False
+
+
+async def _story(*, stays: bool, simulated: bool, install: bool, stop: asyncio.Event) -> bool:
+    out = screen()
+    async with AsyncExitStack() as open_now:
+        play = await open_now.enter_async_context(a_play(out.print))
+        open_now.callback(log_to_file(play.directory / "worker.log").close)
+        server = await open_now.enter_async_context(temporal_server(play))
+        play.say(f"Temporal at {server.address}, by {server.program}")
+        where = await open_now.enter_async_context(stage(simulated=simulated, install=install))
+        play.say(f"the cluster is {where.title}")
+        configuration = configuration_for(play, where, server)
+        client = await connect(configuration)
+        await open_now.enter_async_context(working(configuration, client, where))
+        incident, fault_at = await perform(play, where, client)
+        out.print()
+        out.print(milestone_table(incident, fault_at))
+        out.print(incident.outcome.summary)
+        out.print(f"Temporal UI, with the whole history: {server.ui_url}")
+        if stays:
+            out.print("It stays up until you press Ctrl-C.")
+            await stop.wait()
+        return recovered(incident)
