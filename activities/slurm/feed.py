@@ -6,19 +6,28 @@ keeps the last good snapshot, says since when nothing is known, and goes on aski
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import Protocol
 
 import structlog
 
 from activities.records import Job, Node
-from activities.slurm.scheduler import Scheduler, SchedulerError
+from activities.slurm.scheduler import SchedulerError
 
 _LOG = structlog.get_logger(__name__)
 _NUDGE_INTERVAL = timedelta(seconds=1)  # however often nudged: a controller is not asked more than once in this time
 _LONGEST_BACKOFF = timedelta(seconds=60)
+
+
+class Listing(Protocol):
+    """The part of a `Scheduler` that the feed asks."""
+
+    async def jobs(self) -> Sequence[Job]: ...
+
+    async def nodes(self) -> Sequence[Node]: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Feed:
         clock: now, in UTC.
     """
 
-    def __init__(self, scheduler: Scheduler, interval: timedelta, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, scheduler: Listing, interval: timedelta, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._scheduler = scheduler
         self._interval = interval
         self._clock = clock
@@ -104,7 +113,8 @@ class Feed:
         self.polls += 1
         previous = self._latest
         try:
-            jobs, nodes = await asyncio.gather(self._scheduler.jobs(), self._scheduler.nodes())
+            jobs = await self._scheduler.jobs()  # one after the other: a controller in trouble gets one question, not two
+            nodes = await self._scheduler.nodes()
         except SchedulerError as error:
             return self._unanswered(previous, str(error))
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in one poll, all watches live on the next

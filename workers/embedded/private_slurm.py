@@ -168,11 +168,11 @@ class PrivateSlurm:
         return answer.strip().partition(";")[0]
 
     async def submit_text(self, text: str, *sbatch_arguments: str) -> str:
-        """Submits a batch script given as text; the job's ID."""
+        """Submits a batch script given as text, to run in this cluster's directory unless told otherwise; the job's ID."""
         descriptor, name = tempfile.mkstemp(prefix="job-", suffix=".sh", dir=self.directory)
         with os.fdopen(descriptor, "w") as file:
             file.write(text if text.startswith("#!") else f"#!/bin/bash\n{text}")
-        return await self.submit(Path(name), *sbatch_arguments)
+        return await self.submit(Path(name), f"--chdir={self.directory}", *sbatch_arguments)
 
     async def job_states(self) -> Mapping[str, str]:
         """Compact state by job ID, of every job the controller remembers: `{"1": "RUNNING"}`."""
