@@ -1,0 +1,202 @@
+"""What `diagnose` was given on the command line, as the engine's `Signals`: logs, directories, standard input, case files,
+and beside them scheduler JSON, kernel logs, GPU snapshots and flight-recorder dumps.
+
+The paths are the caller's own words on his own machine, so they are opened as they are; a worker never comes here.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from activities.diagnosis.signals import LogSource, Signals
+from activities.records import Job, JobState
+from activities.slurm.hostlist import HostlistInvalid, expand
+from workers.commands.errors import BadUsage, CommandFailed
+
+LOG_SUFFIXES = frozenset({"", ".log", ".out", ".err", ".txt", ".stdout", ".stderr"})
+CASE_SUFFIXES = frozenset({".yaml", ".yml"})
+DUMP_MARK = "trace_rank"  # TORCH_NCCL_DEBUG_INFO_TEMP_FILE's default is /tmp/nccl_trace_rank_<n>
+STANDARD_INPUT = "-"
+
+
+@contextmanager
+def captured(
+    paths: Sequence[str],
+    *,
+    scheduler: Path | None = None,
+    kernel_logs: Sequence[str] = (),
+    gpu: Path | None = None,
+    dumps: Path | None = None,
+) -> Iterator[Signals]:
+    """The signals, for as long as the context is open (standard input is kept in a temporary file meanwhile).
+
+    Args:
+        paths: logs, directories of logs, case files, or `-`.
+        scheduler: JSON of what the scheduler said.
+        kernel_logs: `NODE=FILE`, or `FILE` where each line begins with its node.
+        gpu: JSON of GPU readings.
+        dumps: directory of NCCL flight-recorder dumps.
+
+    Raises:
+        BadUsage: an option cannot be what it says.
+        CommandFailed: a path cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="backstay-diagnose-") as directory:
+        signals = Signals()
+        for path in paths:
+            signals = _joined(signals, _of_path(path, Path(directory)))
+        if scheduler is not None:
+            signals = _with_scheduler(signals, _mapping(scheduler))
+        if kernel_logs:
+            signals = signals.model_copy(update={"kernel_logs": {**signals.kernel_logs, **dict(map(_kernel_log, kernel_logs))}})
+        if gpu is not None:
+            signals = signals.model_copy(update={"gpu_snapshots": _mapping(gpu)})
+        if dumps is not None:
+            signals = signals.model_copy(update={"flight_recorder": (*signals.flight_recorder, *_files_in(dumps))})
+        yield signals
+
+
+def job_of(signals: Signals) -> Job:
+    """The job as far as the signals tell; a batch job that may be requeued where they say nothing."""
+    if signals.job is not None:
+        return signals.job
+    said = signals.scheduler
+    state = str(said.get("state", "")).partition(" ")[0]
+    return Job(
+        job_id=str(said.get("job_id", "unknown")),
+        numeric_id=0,
+        state=JobState(state) if state in JobState.__members__ else JobState.UNKNOWN,
+        nodes=_nodes(said.get("nodes")),
+        is_batch=True,
+        may_requeue=True,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- paths
+
+
+def _of_path(name: str, directory: Path) -> Signals:
+    if name == STANDARD_INPUT:
+        return Signals(logs=(LogSource(name="standard input", path=_kept_standard_input(directory)),))
+    path = Path(name)
+    if path.is_dir():
+        files = _files_in(path)
+        dumps = tuple(file for file in files if DUMP_MARK in file.name)
+        logs = tuple(file for file in files if file not in dumps and file.suffix in LOG_SUFFIXES)
+        if not logs and not dumps:
+            raise CommandFailed(f"{path} holds no log ({', '.join(sorted(LOG_SUFFIXES - {''}))} or no suffix); name the files themselves")
+        return Signals(logs=tuple(LogSource(name=str(file), path=file) for file in logs), flight_recorder=dumps)
+    _check_readable(path)
+    if path.suffix in CASE_SUFFIXES and (case := _case(path)) is not None:
+        return case
+    return Signals(logs=(LogSource(name=str(path), path=path),))
+
+
+def _files_in(directory: Path) -> tuple[Path, ...]:
+    """Every regular file below, hidden ones left out, in the order of their names."""
+    try:
+        found = sorted(file for file in directory.rglob("*") if file.is_file())
+    except OSError as error:
+        raise CommandFailed(f"cannot read {directory}: {error.strerror}") from error
+    return tuple(file for file in found if not any(part.startswith(".") for part in file.relative_to(directory).parts))
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            return
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
+
+
+def _kept_standard_input(directory: Path) -> Path:
+    """A pipe cannot be read twice, and may be longer than memory."""
+    kept = directory / "stdin"
+    with kept.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return kept
+
+
+# ----------------------------------------------------------------------------------------------------------- case files
+
+
+def _case(path: Path) -> Signals | None:
+    """A recorded case, or None when the YAML file is none (then it is read as a log)."""
+    try:
+        document = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except (YAMLError, UnicodeDecodeError):
+        return None
+    signals = document.get("signals") if isinstance(document, Mapping) else None
+    if not isinstance(signals, Mapping):
+        return None
+    log = _lines(signals.get("log"))
+    case = Signals(
+        logs=(LogSource(name=str(path), data=log.encode()),) if log else (),
+        kernel_logs={"": kernel} if (kernel := _lines(signals.get("kernel_log"))) else {},
+        gpu_snapshots=readings if isinstance(readings := signals.get("gpu_metrics"), Mapping) else {},
+    )
+    said = signals.get("scheduler")
+    return _with_scheduler(case, said) if isinstance(said, Mapping) else case
+
+
+def _lines(value: Any) -> str:
+    """A block of text, or a list of lines."""
+    return "\n".join(str(line) for line in value) if isinstance(value, list) else str(value or "")
+
+
+# -------------------------------------------------------------------------------------------------------------- options
+
+
+def _with_scheduler(signals: Signals, said: Mapping[str, Any]) -> Signals:
+    """What the scheduler said: kept in its own words. The job's nodes help to map ranks, so they are expanded here."""
+    joined = signals.model_copy(update={"scheduler": {**signals.scheduler, **said}})
+    return joined.model_copy(update={"job": job_of(joined)}) if said.get("nodes") or said.get("state") else joined
+
+
+def _nodes(value: Any) -> tuple[str, ...]:
+    """Node names out of a hostlist or a list; prose such as '128 hosts' names none."""
+    names = value if isinstance(value, list) else [value] if isinstance(value, str) and " " not in value else []
+    try:
+        return tuple(node for name in names for node in expand(str(name)))
+    except HostlistInvalid:
+        return ()
+
+
+def _kernel_log(option: str) -> tuple[str, str]:
+    node, separator, file = option.rpartition("=")
+    path = Path(file)
+    _check_readable(path)
+    return (node if separator else ""), path.read_text(encoding="utf-8", errors="replace")
+
+
+def _mapping(path: Path) -> Mapping[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadUsage(f"{path} is no JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise BadUsage(f"{path} must hold a JSON object, not a {type(value).__name__}")
+    return value
+
+
+def _joined(one: Signals, other: Signals) -> Signals:
+    return one.model_copy(
+        update={
+            "logs": (*one.logs, *other.logs),
+            "job": other.job or one.job,
+            "scheduler": {**one.scheduler, **other.scheduler},
+            "kernel_logs": {**one.kernel_logs, **other.kernel_logs},
+            "gpu_snapshots": {**one.gpu_snapshots, **other.gpu_snapshots},
+            "flight_recorder": (*one.flight_recorder, *other.flight_recorder),
+        }
+    )
