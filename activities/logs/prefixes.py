@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
+from string import ascii_letters
 
 LONGEST_PREFIXED = 4096  # prefixes stand at the beginning; what lies beyond is carried over unread
 
@@ -55,6 +56,7 @@ _STAMP = rf"{_DAY}(?:[T ]|_| - )\s?{_CLOCK}{_ZONE}"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
 
 # Tried in this order, again and again from the left, until none fits: prefixes nest. Each consumes what it matched.
+# A row is tried only where its pattern can begin; most lines begin with none of these characters.
 _CONSUMED: tuple[tuple[str, str], ...] = (
     ("torchrun", r"\[(?:rank|Rank|RANK)[ :=]{0,2}(?P<rank>\d{1,6})\]:?\s?"),  # torchrun, Lightning, DeepSpeed
     ("rank and colon", r"(?:rank|Rank|RANK)[ -]?(?P<rank>\d{1,6}):\s"),
@@ -105,12 +107,34 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("syslog after a time", r"(?P<node>[A-Za-z][\w.-]{1,254}) (?=kernel: )"),
 )
 
+_BEGINS_OUTERMOST = frozenset(" [0123456789")
+_TELLING_BEGINS = re.compile(r"\[|srun|slurmstepd|[\w.-]+ kernel: |" + _LEVEL)
+
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MOST_PREFIXES = 10
 
-_consumed = tuple(re.compile(pattern) for _, pattern in _CONSUMED)
 _outermost = tuple(re.compile(pattern) for _, pattern in _OUTERMOST)
 _telling = tuple(re.compile(pattern) for _, pattern in _TELLING)
+
+
+def _by_first_character() -> dict[str, tuple[re.Pattern[str], ...]]:
+    """Which of the consuming rows can begin with which character: a pattern's own first character tells."""
+    compiled = [re.compile(pattern) for _, pattern in _CONSUMED]
+    bracketed = tuple(row for row in compiled if row.pattern.startswith("\\["))
+    round_ = tuple(row for row in compiled if row.pattern.startswith("\\("))
+    either = tuple(row for row in compiled if row.pattern.startswith("\\[?"))
+    plain = tuple(row for row in compiled if row in either or row not in (*bracketed, *round_))
+    by_digit = tuple(row for row in plain if row.pattern.startswith("(?P<year>"))
+    by_letter = tuple(row for row in plain if row not in by_digit)
+    return {
+        "[": bracketed,
+        "(": round_,
+        **dict.fromkeys("0123456789", by_digit),
+        **dict.fromkeys(ascii_letters, by_letter),
+    }
+
+
+_FIRST = _by_first_character()
 
 
 def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
@@ -125,19 +149,22 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
     head, beyond = line[:LONGEST_PREFIXED], line[LONGEST_PREFIXED:]
     found = Prefixed()
     position = 0
-    for pattern in _outermost:
-        match = pattern.match(head)
-        if match:
-            found, position = _merged(found, match, near), match.end()
-            break
+    if head[:1] in _BEGINS_OUTERMOST:
+        for pattern in _outermost:
+            match = pattern.match(head)
+            if match:
+                found, position = _merged(found, match, near), match.end()
+                break
     for _ in range(_MOST_PREFIXES):
         # Indentation belongs to the text, but may stand between two prefixes.
-        start = position + len(head[position:]) - len(head[position:].lstrip(" "))
-        match = next((m for pattern in _consumed if (m := pattern.match(head, start))), None)
+        start = position
+        while head[start : start + 1] == " ":
+            start += 1
+        match = next((m for row in _FIRST.get(head[start : start + 1], ()) if (m := row.match(head, start))), None)
         if match is None or match.end() == position:
             break
         found, position = _merged(found, match, near), match.end()
-    for pattern in _telling:
+    for pattern in _telling if _TELLING_BEGINS.match(head, position) else ():
         match = pattern.match(head, position)
         if match:
             found = _merged(found, match, near)

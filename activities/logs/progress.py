@@ -86,8 +86,10 @@ class ProgressReader:
         prefixed = parse_prefix(line)
         text, at = prefixed.text, prefixed.at
         found: dict[MarkKind, ProgressMark] = {}
-        for rule in _RULES_BUT_ITERATIONS:
-            if rule.id in ids and rule.kind not in found and (match := _PYTHON[rule.id].search(text)):
+        for rule in map(_BY_ID.get, ids):  # in the table's order
+            if rule is None or rule.kind is MarkKind.ITERATION:
+                continue
+            if rule.kind not in found and (match := _PYTHON[rule.id].search(text)):
                 mark = _mark_of(rule, match, text, at)
                 if mark is not None:
                     found[rule.kind] = mark
@@ -114,8 +116,8 @@ class ProgressReader:
         )
 
     def _iteration(self, text: str, ids: tuple[str, ...], at: datetime | None) -> ProgressMark | None:
-        for rule in _ITERATION_RULES:
-            if rule.id not in ids:
+        for rule in map(_BY_ID.get, ids):
+            if rule is None or rule.kind is not MarkKind.ITERATION:
                 continue
             if rule.id == "progress bar":
                 return self._from_bar(text, at)
@@ -184,16 +186,22 @@ def _number(digits: str) -> float | None:
         return None
 
 
+_BY_ID = {rule.id: rule for rule in RULES}
 _RULES_BUT_ITERATIONS = tuple(rule for rule in RULES if rule.kind is not MarkKind.ITERATION)
-_ITERATION_RULES = tuple(rule for rule in RULES if rule.kind is MarkKind.ITERATION)
+
+
+# The matcher reports every end of a match: `\d+` at the end of a pattern would hit once per digit, and the first is enough.
+_LAST_DIGITS = re.compile(r"(\\d)(?:\+|\{1,\d+\})(\)?)$")
 
 
 @lru_cache(maxsize=256)
 def _matcher(user_pattern: str | None) -> MultiPattern:
     """Compiled once for all logs read by the same expressions."""
-    if user_pattern is None:
-        return MultiPattern({rule.id: rule.pattern for rule in RULES})
-    return MultiPattern({_USER: user_pattern, **{rule.id: rule.pattern for rule in _RULES_BUT_ITERATIONS}})
+    rules = RULES if user_pattern is None else _RULES_BUT_ITERATIONS
+    patterns = {rule.id: rule.pattern for rule in rules}
+    if user_pattern is not None:
+        patterns[_USER] = user_pattern
+    return MultiPattern({name: _LAST_DIGITS.sub(r"\1\2", pattern) for name, pattern in patterns.items()})
 
 
 # ------------------------------------------------------------------------------------------------ folding

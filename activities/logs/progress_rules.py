@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "generic saved",
         MarkKind.CHECKPOINT_SAVED,
-        r"(?i)\b(?:saved|finished saving|finished writing|wrote)\b.{0,30}\bcheckpoint\b|\bcheckpoint\b.{0,60}\bsaved\b",
+        r"(?i)\b(?:saved|finished saving|finished writing|wrote)\s(?:.{0,30}\s)?checkpoint\b|\bcheckpoint\s(?:.{0,60}\s)?saved\b",
         "the usual words",
     ),
     # -- checkpoints: begun
