@@ -26,7 +26,7 @@ from activities.slurm.scheduler import (
 )
 from activities.slurm.simulated_controller import Controller, Rules
 from activities.slurm.simulated_programs import Exit, Program, Scripted
-from activities.slurm.simulated_state import Request, SimulatedJob, SimulatedNode
+from activities.slurm.simulated_state import Request, SimulatedJob, SimulatedNode, listing
 
 REQUEUE_DELAY = timedelta(seconds=121)
 """AuthInfo=cred_expire (120 s by default) + 1 (slurmctld/job_mgr.c `batch_requeue_fini`)."""
@@ -79,11 +79,16 @@ class SimulatedCluster:
 
     async def jobs(self) -> Sequence[Job]:
         self._ask()
-        return [record for job in self._controller.jobs.values() for record in job.records()]
+        return list(listing(self._controller.jobs.values()))
 
     async def job(self, job_id: str) -> Job:
         self._ask()
-        return self._find(job_id).records()[0]
+        found = self._controller.jobs.get(job_id)
+        if found is None:
+            raise JobUnknown(
+                f"job {job_id} is not known to Slurm: it never had it, or has forgotten it (MinJobAge); of an array name a task"
+            )
+        return found.records()[0]
 
     async def nodes(self) -> Sequence[Node]:
         self._ask()
@@ -125,7 +130,7 @@ class SimulatedCluster:
 
     async def hold(self, job_id: str) -> None:
         for job in self._change(job_id, _refuse_finished):
-            job.held = "JobHeldAdmin"  # a running job runs on, and would be held once requeued
+            job.held = "JobHeldUser"  # `uhold`; a running job runs on, and would be held once requeued
             self._controller.wait(job)
         self._controller.settle()
 
@@ -141,9 +146,8 @@ class SimulatedCluster:
             job.changed()
 
     async def cancel(self, job_id: str) -> None:
-        for job in self._change(job_id):
-            if not job.has_finished:  # scancel of an ended job says nothing and succeeds
-                self.end_job(job.job_id, Exit(signal=signal.SIGTERM, state=JobState.CANCELLED))
+        for job in self._change(job_id, _refuse_finished):
+            self.end_job(job.job_id, Exit(signal=signal.SIGTERM, state=JobState.CANCELLED))
 
     async def drain(self, node: str, reason: str) -> None:
         self._administer(node, draining=True, reason=reason)
@@ -175,8 +179,9 @@ class SimulatedCluster:
             array: task numbers. het: node counts of the components."""
         self._controller.settle()
         job_id = next(self._ids)
-        for position, task in enumerate(array or [None]):
-            numeric_id = job_id if position == 0 else next(self._ids)
+        for task in tuple(array) or (None,):
+            is_last = task is None or task == array[-1]  # the last task keeps the array's number
+            numeric_id = job_id if is_last else next(self._ids)
             job = SimulatedJob(
                 job_id=str(job_id) if task is None else f"{job_id}_{task}",
                 numeric_id=numeric_id,
@@ -267,7 +272,7 @@ class SimulatedCluster:
             raise JobUnknown(f"Invalid job id specified: {job_id}; Slurm never had it or has forgotten it (MinJobAge)")
         return found
 
-    def _change(self, job_id: str, refuse: Callable[[SimulatedJob], None] = lambda _: None) -> Iterator[SimulatedJob]:
+    def _change(self, job_id: str, refuse: Callable[[SimulatedJob], None]) -> Iterator[SimulatedJob]:
         """The jobs a mutation names; a bare array ID names every task. Where some refuse, the others are changed all the same."""
         self._ask()
         jobs = [job for job in self._controller.jobs.values() if str(job.array_job_id) == job_id] or [self._find(job_id)]

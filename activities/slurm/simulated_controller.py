@@ -66,7 +66,7 @@ class Controller:
         """The job waits, or what it waits for has changed."""
         job.changed()
         if job.state is not JobState.PENDING:
-            job.reason = job.held or "None"
+            job.reason = job.held
         if job.state is JobState.PENDING and not job.completing:
             self._waiting[job.job_id] = job
         if job.eligible_at > self.now:
@@ -85,7 +85,7 @@ class Controller:
         job.state, job.exit, job.ended_at = exit.final_state, exit, self.now
         job.requeued, job.held = False, ""
         job.started_at = job.started_at or self.now
-        job.reason = _REASON_OF_END.get(job.state, "None")
+        job.reason = _REASON_OF_END.get(job.state, "")
         job.changed()
         if was_running:
             self._clean_up(job)
@@ -96,7 +96,7 @@ class Controller:
         """Back into the queue: at once where nothing runs, after cleaning up (COMPLETING) where something does."""
         was_running = job.state is JobState.RUNNING
         job.epoch += not job.completing
-        job.state, job.reason = JobState.PENDING, "None"  # the last exit code stays visible until the job starts again
+        job.state, job.reason = JobState.PENDING, ""
         job.restart_count += 1
         job.requeued = True
         job.changed()
@@ -154,7 +154,7 @@ class Controller:
         del self._waiting[job.job_id]
         job.epoch += 1
         job.state, job.nodes, job.started_at, job.ended_at = JobState.RUNNING, nodes, self.now, None
-        job.reason, job.exit, job.requeued = "None", Exit(), False
+        job.reason, job.exit, job.requeued = "", Exit(), False
         job.changed()
         for name in nodes:
             self.nodes[name].job = job

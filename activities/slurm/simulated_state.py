@@ -3,7 +3,7 @@
 Only `simulated.py` changes what is kept here; the rules of change live there.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -83,7 +83,7 @@ class SimulatedJob:
     completing: bool = False
     requeued: bool = False  # will be pending again once it has completed
     held: str = ""  # the pending reason of the hold, or empty
-    reason: str = "None"
+    reason: str = ""
     nodes: tuple[str, ...] = ()
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -162,6 +162,8 @@ class SimulatedJob:
     def _record(self, job_id: str, nodes: tuple[str, ...], node_count: int, het_offset: int | None) -> Job:
         request = self.request
         completing = (JobFlag.COMPLETING,) if self.completing else ()
+        ended, pending = self.has_finished, self.state is JobState.PENDING
+        derived = self.exit.code if self.exit.derived_code is None else self.exit.derived_code
         return Job(
             job_id=job_id,
             numeric_id=self.numeric_id + (het_offset or 0),
@@ -170,22 +172,22 @@ class SimulatedJob:
             account=request.account,
             partition=request.partition,
             state=self.state,
-            flags=(*completing, JobFlag.REQUEUED) if self.requeued else completing,
+            flags=completing,
             reason=self.reason,
             nodes=nodes,
             node_count=node_count,
             task_count=node_count * request.tasks_per_node,
             submitted_at=_whole_seconds(self.submitted_at),
             eligible_at=_whole_seconds(self.eligible_at),
-            started_at=_whole_seconds(self.started_at),
+            started_at=None if pending else _whole_seconds(self.started_at),
             ended_at=_whole_seconds(self.ended_at),
             restart_count=self.restart_count,
             is_batch=request.batch,
             may_requeue=self.may_requeue,
-            is_held=bool(self.held),
-            exit_code=self.exit.code,
-            exit_signal=self.exit.signal,
-            derived_exit_code=self.exit.code if self.exit.derived_code is None else self.exit.derived_code,
+            is_held=pending and (bool(self.held) or self.reason == BAD_CONSTRAINTS),  # priority 0, either way
+            exit_code=self.exit.code if ended else None,
+            exit_signal=self.exit.signal if ended else None,
+            derived_exit_code=derived if ended else None,
             comment=request.comment,
             admin_comment=self.admin_comment,
             excluded_nodes=self.excluded,
@@ -201,6 +203,21 @@ class SimulatedJob:
         )
 
 
+def listing(jobs: Iterable[SimulatedJob]) -> Iterator[Job]:
+    """What squeue lists: array tasks that never ran stand together in one record, `12_[4-9]`, under the array's number."""
+    queued: dict[int, list[SimulatedJob]] = {}
+    for job in jobs:
+        if job.array_job_id is not None and job.state is JobState.PENDING and not job.restart_count:
+            queued.setdefault(job.array_job_id, []).append(job)
+        else:
+            yield from job.records()
+    for array_job_id, tasks in queued.items():
+        numbers = ",".join(str(task.array_task_id) for task in tasks)
+        together = {"job_id": f"{array_job_id}_[{numbers}]", "numeric_id": array_job_id, "array_task_id": None}
+        yield tasks[0].records()[0].model_copy(update=together)
+
+
+BAD_CONSTRAINTS = "BadConstraints"
 NODES_DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 """squeue's words; nothing warns earlier that a job cannot start."""
 
@@ -211,7 +228,7 @@ def nodes_for(job: SimulatedJob, idle: Collection[str], nodes: Mapping[str, Simu
     required = list(request.required_nodes)
     allowed = [node for name, node in nodes.items() if request.partition in node.partitions and name not in job.excluded]
     if len(allowed) < job.nodes_needed or set(required) & set(job.excluded):
-        return "BadConstraints"
+        return BAD_CONSTRAINTS
     usable = [node.name for node in allowed if node.can_take_jobs]
     if len(usable) < job.nodes_needed or any(not nodes[name].can_take_jobs for name in required):
         return NODES_DOWN
