@@ -59,7 +59,9 @@ setup_environment() {
         make_environment
     fi
     say "installing the pinned packages into $venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r "$here/requirements.lock" ||
+    # Wheels only: a compiler must not be needed. python-hostlist is pure Python and published as source alone.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+        --only-binary :all: --no-binary python-hostlist -r "$here/requirements.lock" ||
         die "could not install the packages of requirements.lock; is a package index reachable?"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable "$here" ||
         die "could not install Backstay itself from $here"
