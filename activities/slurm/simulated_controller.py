@@ -160,8 +160,12 @@ class Controller:
             self.nodes[name].job = job
             self.nodes[name].changed()
         execution = job.execution()
-        prepare_output(execution)
-        job.running = job.program.start(execution, self.now)
+        try:
+            prepare_output(execution)
+            job.running = job.program.start(execution, self.now)
+        except OSError:  # the log's directory or the program is missing: slurmd fails the job as well, with 0:53
+            self.end(job, Exit(signal=_COULD_NOT_START))
+            return
         if job.running.is_process:
             self._processes.add(job)
         if job.running.fate is not None:
@@ -221,6 +225,9 @@ class Controller:
         job.nodes, job.started_at, job.ended_at = (), None, None
         self.wait(job)
 
+
+_COULD_NOT_START = 53
+"""What slurmd reports as the signal of a job whose output it could not open (EBADR, slurmd/slurmstepd/io.c)."""
 
 _REASON_OF_END = {
     JobState.FAILED: "NonZeroExitCode",

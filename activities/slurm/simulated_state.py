@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from activities.logs.paths import expand_output_pattern
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.slurm.simulated_programs import Execution, Exit, Program, Running
 
@@ -115,7 +116,7 @@ class SimulatedJob:
         self._records = None
 
     def execution(self) -> Execution:
-        """What an attempt that starts now is told. Only absolute, pattern-free or simply expandable outputs are opened."""
+        """What an attempt that starts now is told. No output is written without an `--output` whose path can be told."""
         request = self.request
         return Execution(
             job_id=self.job_id,
@@ -132,14 +133,8 @@ class SimulatedJob:
         )
 
     def _output(self, pattern: str | None) -> Path | None:
-        """%A %a %j %x as Slurm expands them; the simulation's submitters use no others."""
-        if pattern is None:
-            return None
-        array_id = self.numeric_id if self.array_job_id is None else self.array_job_id
-        values = {"%A": array_id, "%a": self.array_task_id, "%j": self.numeric_id, "%x": self.request.name}
-        for token, value in values.items():
-            pattern = pattern.replace(token, str(value))
-        return Path(self.request.working_directory or "/", pattern)
+        path = None if pattern is None else expand_output_pattern(pattern, self.records()[0])
+        return None if path is None else Path(path)
 
     def records(self) -> tuple[Job, ...]:
         """How clients see it: one record, or the leader's and its components' for a het job. Kept until something changes."""
