@@ -98,7 +98,7 @@ def _judge_burst(burst: Sequence[KernelFinding]) -> KernelFinding:
     first = _first(burst)
     codes = _xid_codes(burst)
     if first.code is not None and first.event.startswith("xid_"):
-        first = _combined(first, burst, codes)
+        first = _combined(first, codes)
     first = _with_recovery(first, burst)
     same = [finding for finding in burst if finding.event == first.event and finding.gpu == first.gpu and finding.device == first.device]
     rest = [finding for finding in burst if finding not in same]
@@ -106,14 +106,12 @@ def _judge_burst(burst: Sequence[KernelFinding]) -> KernelFinding:
     return first.model_copy(update={"count": len(same), "dropped": len(rest), "others": others})
 
 
-def _combined(first: KernelFinding, burst: Sequence[KernelFinding], codes: set[int]) -> KernelFinding:
+def _combined(first: KernelFinding, codes: set[int]) -> KernelFinding:
     for row in table()["combinations"]:
         together = all(code in codes for code in row["with"]) and (not row["any"] or any(code in codes for code in row["any"]))
-        concerned = set(row["with"]) | set(row["any"])
-        if not together or codes & set(row["without"]) or first.code not in concerned | {63}:
+        if not together or codes & set(row["without"]) or first.code not in row["firsts"]:
             continue
-        place = next((finding for finding in burst if finding.code in concerned and finding.code == first.code), first)
-        return place.model_copy(
+        return first.model_copy(
             update={
                 "cause": row["cause"],
                 "domain": Domain.SYSTEM_SOFTWARE if row["cause"] == "xid_137_peer_access_error" else Domain.HARDWARE,

@@ -211,7 +211,7 @@ def _finding_of(lines: list[_Line], index: int, driver: str | None) -> KernelFin
     return None
 
 
-_LOADED: Final = re.compile(r"NVIDIA UNIX.{0,60}?Module\D{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s", re.I)
+_LOADED: Final = re.compile(r"NVIDIA UNIX.{0,60}?Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s", re.I)
 
 
 def _driver_of(lines: list[_Line]) -> str | None:

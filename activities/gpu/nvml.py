@@ -32,7 +32,8 @@ def read_gpus(deadline: timedelta = timedelta(seconds=10), binding: str = BINDIN
         `{"driver": ..., "gpu_count": n, "gpus": {pci address: readings}}`. What could not be read is left out of a GPU's readings and
         named in its `unread`. A GPU that did not answer has `error`. `{"unknown": reason}` where nothing can be told.
     """
-    command = [sys.executable, "-m", "activities.gpu.nvml", "--binding", binding]
+    # -P: what lies in the working directory is not imported.
+    command = [sys.executable, "-P", "-m", "activities.gpu.nvml", "--binding", binding]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     try:
         out, err = child.communicate(timeout=deadline.total_seconds())
@@ -166,9 +167,9 @@ def _readings(nvml: Any) -> Mapping[str, Callable[[Any], Any]]:
         "utilization_pct": lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
         "memory_used_mib": lambda gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used) // 2**20,
         "pids": lambda gpu: [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)],
-        "pcie_width": lambda gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
-        "pcie_width_max": lambda gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
-        "pcie_replay": lambda gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu),
+        "pcie_width": nvml.nvmlDeviceGetCurrPcieLinkWidth,
+        "pcie_width_max": nvml.nvmlDeviceGetMaxPcieLinkWidth,
+        "pcie_replay": nvml.nvmlDeviceGetPcieReplayCounter,
         "nvlink": lambda gpu: _links(nvml, gpu),
     }
 

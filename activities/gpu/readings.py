@@ -118,10 +118,11 @@ def _walk_mapping(data: Mapping[Any, Any], node: str | None, gpu: str | None, pa
     for key, value in data.items():
         lowered = str(key).lower()
         if isinstance(value, str | int) and not isinstance(value, bool):
+            # A name the caller's nesting gave stands: an NVML reading also tells its UUID.
             if lowered in _NODE_KEYS and isinstance(value, str):
-                node = value
+                node = node or value
             elif lowered in _GPU_NAME_KEYS:
-                gpu = str(value)
+                gpu = gpu or str(value)
     for key, value in data.items():
         text = str(key)
         nested = isinstance(value, Mapping) or (isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value))
