@@ -1,0 +1,87 @@
+"""The embedded Temporal server: found, started, stopped, and started again on its database."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+
+from workers.embedded.temporal import (
+    EmbeddedTemporal,
+    EmbeddedTemporalFailed,
+    Origin,
+    Program,
+    answers,
+    find_program,
+    free_port,
+    port_is_free,
+)
+from workflows.visibility import SEARCH_ATTRIBUTES
+
+
+def an_executable(path: Path, text: str = "#!/bin/sh\nexit 1\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_the_official_program_on_path_comes_before_the_packaged_one(tmp_path: Path) -> None:
+    official, packaged = an_executable(tmp_path / "official" / "temporal"), an_executable(tmp_path / "venv" / "temporal")
+    assert find_program(str(official.parent), packaged.parent) == Program(official, Origin.PATH)
+    assert find_program(str(tmp_path), packaged.parent) == Program(packaged, Origin.PACKAGED)
+
+
+def test_an_activated_environment_does_not_make_the_packaged_program_an_official_one(tmp_path: Path) -> None:
+    packaged = an_executable(tmp_path / "venv" / "temporal")
+    assert find_program(str(packaged.parent), packaged.parent) == Program(packaged, Origin.PACKAGED)
+
+
+def test_without_any_program_there_is_none(tmp_path: Path) -> None:
+    assert find_program(str(tmp_path), tmp_path) is None
+
+
+async def test_nothing_answers_at_a_port_nobody_listens_on() -> None:
+    assert not await answers(f"127.0.0.1:{free_port()}")
+
+
+async def test_what_was_started_is_still_there_after_a_restart_on_the_same_database(tmp_path: Path) -> None:
+    database = tmp_path / "state" / "temporal.db"
+    async with EmbeddedTemporal(database) as server:
+        client = await Client.connect(server.address)
+        await client.start_workflow("Anything", id="kept", task_queue="nobody")
+        listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace="default"))
+        assert set(SEARCH_ATTRIBUTES) <= set(listed.custom_attributes)
+        port = server.port
+    assert not await answers(f"127.0.0.1:{port}")
+    async with EmbeddedTemporal(database, port=port) as server:
+        assert await answers(server.address)
+        description = await (await Client.connect(server.address)).get_workflow_handle("kept").describe()
+        assert description.workflow_type == "Anything"
+
+
+async def test_a_server_killed_from_outside_is_noticed(tmp_path: Path) -> None:
+    async with EmbeddedTemporal(tmp_path / "temporal.db") as server:
+        assert server.is_running
+        assert server.pid is not None
+        await asyncio.create_subprocess_exec("kill", "-9", str(server.pid))
+        assert await server.wait() == -9
+        assert not server.is_running
+
+
+async def test_a_taken_port_is_named_with_the_key_to_change(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert not port_is_free(port)
+        with pytest.raises(EmbeddedTemporalFailed, match=f"port {port}.*taken.*temporal.ui_port"):
+            await EmbeddedTemporal(tmp_path / "temporal.db", ui_port=port).start()
+
+
+async def test_a_server_that_dies_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    program = Program(an_executable(tmp_path / "temporal", "#!/bin/sh\necho database is locked\nexit 7\n"), Origin.PATH)
+    with pytest.raises(EmbeddedTemporalFailed, match=r"exit code 7: database is locked; see .*temporal\.log"):
+        await EmbeddedTemporal(tmp_path / "temporal.db", program=program).start()
