@@ -21,6 +21,7 @@ __all__ = ["GpuFinding", "judge_snapshot"]
 _OUTLIER: Final = 0.75  # NVRx's straggler detection: relative score of a rank under this is a straggler
 _PEERS: Final = 3  # fewer readings give no median worth trusting
 _IDLE_CLOCK_MHZ: Final = 600.0  # an idle GPU's clock says nothing about its health
+_IDLE_PERCENT: Final = 10.0
 _MEMORY_LEFT_MIB: Final = 1024.0  # a driver's own reserve is under this
 _HOT_CELSIUS: Final = 83.0  # typical slowdown begins between 83 and 90 °C
 
@@ -158,8 +159,8 @@ def _together(readings: Sequence[Reading]) -> list[GpuFinding]:
     by_name: dict[str, list[Reading]] = defaultdict(list)
     for reading in readings:
         by_name[reading.name].append(reading)
-    busy = {(r.node, r.gpu): as_number(r.value) for r in by_name["utilisation"]}
-    clocks = [r for r in by_name["sm_clock"] if not r.series and (busy.get((r.node, r.gpu)) or 100.0) > 10.0]
+    idle = {(r.node, r.gpu) for r in by_name["utilisation"] if (used := as_number(r.value)) is not None and used <= _IDLE_PERCENT}
+    clocks = [r for r in by_name["sm_clock"] if not r.series and (r.node, r.gpu) not in idle]
     return [
         *_outliers(clocks, slower_is_lower=True, least=_IDLE_CLOCK_MHZ),
         *_outliers([r for r in by_name["step_seconds"] if not r.series], slower_is_lower=False, least=0.0),
