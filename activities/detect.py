@@ -7,15 +7,14 @@ What is a fault: `detectors.py`. How it is watched: `watching/`. Called by `work
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import partial
 
 import structlog
 from temporalio import activity
 
 from activities.configuration import WatchSection
-from activities.diagnosis.scan import PatternRefused
 from activities.logs.paths import LogRoots
-from activities.logs.progress import ProgressReader
+from activities.logs.progress import ProgressPatternRefused, ProgressReader
 from activities.records import Change, ChangeRequest, Cursor, WatchRequest, WatchResult
 from activities.slurm.feed import Feed
 from activities.watching.attempt import AttemptWatch
@@ -43,6 +42,7 @@ class Detect:
         watch: WatchSection,
         engine: FatalLines | None = None,
         clock: Callable[[], datetime] = utc_now,
+        heartbeat_every: timedelta = HEARTBEAT_EVERY,
     ) -> None:
         """
         Args:
@@ -51,15 +51,15 @@ class Detect:
             watch: how patient to be.
             engine: tells fatal lines; without one, only Slurm and silence tell a crash.
             clock: timezone-aware UTC now; the same clock the feed stamps its snapshots with.
+            heartbeat_every: how old the cursor may be that another worker goes on from.
         """
         self._feed = feed
         self._roots = roots
         self._section = watch
         self._engine = engine
         self._clock = clock
+        self._heartbeat_every = heartbeat_every
         self._rounds = Rounds(feed, interval=watch.log_interval)
-        # Compiling a pattern takes milliseconds and megabytes: jobs that share one share its reader.
-        self._progress_reader = lru_cache(maxsize=256)(ProgressReader)
 
     @activity.defn
     async def watch_attempt(self, request: WatchRequest) -> WatchResult:
@@ -69,7 +69,7 @@ class Detect:
         either: `blind` of the cursor says so and the watch goes on.
         """
         watch = AttemptWatch(request, _cursor_to_go_on_from(request.cursor), self._section, began_at=self._clock())
-        heart = _Heart()
+        heart = _Heart(self._heartbeat_every)
         async with self._rounds.post() as post:
             try:
                 while True:
@@ -96,7 +96,7 @@ class Detect:
         watched = WatchRequest(attempt=request.attempt, opt_in=request.opt_in)
         watch = AttemptWatch(watched, _cursor_to_go_on_from(request.cursor), self._section, began_at=self._clock())
         changes = ChangeWatch(request, watch)
-        heart = _Heart()
+        heart = _Heart(self._heartbeat_every)
         async with self._rounds.post() as post:
             try:
                 while True:
@@ -125,16 +125,17 @@ class Detect:
             post.reader = reader
 
     def _open(self, origin: LogOrigin, user_pattern: str | None) -> DiskReader:
-        progress, refused = self._progress_reader(self._section.progress_pattern), None
+        pattern, refused = self._section.progress_pattern, None
         if user_pattern is not None:
             try:
-                progress = self._progress_reader(user_pattern)
-            except (PatternRefused, ValueError) as error:
-                refused = f"the job's progress pattern cannot be used: {error}"
+                ProgressReader(user_pattern)
+                pattern = user_pattern
+            except ProgressPatternRefused as refusal:
+                refused = f"in the job's comment: {refusal}"
         return DiskReader(
             origin,
             roots=self._roots,
-            progress=progress,
+            progress=partial(ProgressReader, pattern),
             engine=self._engine,
             checkpoint_look=self._section.poll_interval,
             clock=self._clock,
@@ -145,14 +146,15 @@ class Detect:
 class _Heart:
     """When the next heartbeat is due, on the wall's clock: Temporal's server measures heartbeats by that one."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: timedelta) -> None:
+        self._every = every.total_seconds()
         self._next = 0.0
 
     def is_due(self) -> bool:
         now = asyncio.get_running_loop().time()
         if now < self._next:
             return False
-        self._next = now + HEARTBEAT_EVERY.total_seconds()
+        self._next = now + self._every
         return True
 
 

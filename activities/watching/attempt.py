@@ -3,15 +3,17 @@
 No clock, file or network here: `detect.py` hands in what was seen and when. `cursor` is what another worker needs to go on.
 """
 
-import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
 from activities.detectors import AttemptView, ended_badly, is_slow, judge
 from activities.logs.paths import checkpoint_directory_of, log_path_of
-from activities.logs.progress import MarkKind, advance
+from activities.logs.progress import MarkKind, ProgressMark, advance
 from activities.records import (
     Cursor,
     FatalLine,
@@ -26,7 +28,7 @@ from activities.records import (
     WatchUntil,
 )
 from activities.slurm.feed import Snapshot
-from activities.watching.reading import BadLoss, DiskReader, LogOrigin, Piece, Reading
+from activities.watching.reading import DiskReader, LogOrigin, Piece, Reading
 
 STALE_READING = timedelta(seconds=30)  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
@@ -133,6 +135,7 @@ class AttemptWatch:
 
     def _fold(self, piece: Piece) -> None:
         before = self.progress
+        self._update(last_output_at=piece.output_at)
         steps = [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION and mark.iteration is not None]
         if piece.marks:
             self.progress = advance(before, piece.marks, piece.output_at)
@@ -141,27 +144,30 @@ class AttemptWatch:
         gaps = [self._state.line_gap_seconds or 0.0]
         iterations = [mark.iteration for mark in steps if mark.iteration is not None]
         per_step = self.progress.step_seconds or 0.0
-        gaps += [(later - earlier) * per_step for earlier, later in itertools.pairwise(iterations) if later > earlier]
+        gaps += [(later - earlier) * per_step for earlier, later in pairwise(iterations) if later > earlier]
         if iterations and before.iteration_at is not None and before.iteration is not None and max(iterations) > before.iteration:
             gaps.append((piece.output_at - before.iteration_at).total_seconds())
         resumed = any(mark.kind is MarkKind.RESUMED for mark in piece.marks)
         self._fatal = _fatal_after(self._fatal, piece, 2 if resumed else len(set(iterations)))
         slow_since = (self._state.slow_since or piece.output_at) if is_slow(self.progress, self._patience) else None
         self._update(
-            last_output_at=piece.output_at,
             line_gap_seconds=max(gaps) or None,
             slow_since=slow_since if steps else self._state.slow_since,
-            **self._losses_after(piece),
+            **self._losses_after(steps),
         )
 
-    def _losses_after(self, piece: Piece) -> dict[str, object]:
-        bad = () if piece.finite_loss_seen else self._state.bad_loss_iterations
-        since = None if piece.finite_loss_seen else self._state.bad_loss_since
-        for loss in _distinct(piece.bad_losses):
-            # A line that names no iteration (a Trainer's dictionary) counts as one after the last known.
-            iteration = loss.iteration if loss.iteration is not None else max(self.progress.iteration or 0, (bad[-1] + 1) if bad else 0)
+    def _losses_after(self, marks: Iterable[ProgressMark]) -> dict[str, object]:
+        bad, since = self._state.bad_loss_iterations, self._state.bad_loss_since
+        for mark in marks:
+            if mark.loss is None:
+                continue
+            if math.isfinite(mark.loss):
+                bad, since = (), None
+                continue
+            # A line that names no iteration counts as the one after the last; ranks that repeat one count once.
+            iteration = mark.iteration if mark.iteration is not None else (bad[-1] + 1 if bad else self.progress.iteration or 0)
             if iteration not in bad:
-                bad, since = (*bad, iteration), since or piece.output_at
+                bad, since = (*bad, iteration), since or self._state.last_output_at
         # The first is kept: it is where the numbers went bad.
         return {"bad_loss_iterations": bad[:1] + bad[1:][-KEPT_BAD_LOSSES:], "bad_loss_since": since}
 
@@ -170,10 +176,11 @@ class AttemptWatch:
         if started_at is not None and at < started_at:
             return  # an older attempt's; the usual interval is this attempt's own
         times = (*self._state.checkpoint_times, at)[-KEPT_CHECKPOINT_TIMES:]
-        gaps = sorted((later - earlier).total_seconds() for earlier, later in itertools.pairwise(times))
+        gaps = [gap for later, earlier in pairwise(reversed(times)) if (gap := (later - earlier).total_seconds()) > 0]
         self._update(checkpoint_times=times)
-        if gaps:
-            self.progress = self.progress.model_copy(update={"checkpoint_interval_seconds": gaps[len(gaps) // 2]})
+        # Our own times, once there are as many: the log's clock and the disk's must not be mixed in one interval.
+        if gaps and len(times) >= len(self.progress.checkpoint_times):
+            self.progress = self.progress.model_copy(update={"checkpoint_interval_seconds": median(gaps)})
 
     def _update(self, **changes: object) -> None:
         self._state = self._state.model_copy(update=changes)
@@ -251,7 +258,7 @@ class AttemptWatch:
             fatal=self._fatal,
             progress=self.progress,
             line_gap=timedelta(seconds=state.line_gap_seconds) if state.line_gap_seconds else None,
-            checkpoint_count=len(state.checkpoint_times),
+            checkpoint_count=max(len(state.checkpoint_times), len(self.progress.checkpoint_times)),
             slow_since=state.slow_since,
             bad_loss_iterations=state.bad_loss_iterations,
             bad_loss_since=state.bad_loss_since,
@@ -287,11 +294,8 @@ class AttemptWatch:
         ended, reader = self._ended_seen_at, self._reader
         if ended is None or reader is None:
             return False
-        first_asked = not reader.job_has_ended
         reader.job_has_ended = True
-        if first_asked:
-            self._ended_seen_at = ended = max(ended, now)
-        return (reader.looked_at is None or reader.looked_at <= ended) and now - ended < FINAL_READ
+        return not reader.has_read_the_end and now - ended < FINAL_READ
 
     def _reached(self, view: AttemptView) -> tuple[datetime, str] | None:
         request, progress = self._request, self.progress
@@ -359,11 +363,3 @@ def _fatal_after(fatal: FatalLine | None, piece: Piece, steps: int) -> FatalLine
         return piece.fatal
     after = fatal.iterations_after + steps
     return piece.fatal if after >= 2 else fatal.model_copy(update={"iterations_after": after})
-
-
-def _distinct(losses: tuple[BadLoss, ...]) -> list[BadLoss]:
-    """One per iteration, or per wording where no iteration is named: ranks repeat each other."""
-    seen: dict[object, BadLoss] = {}
-    for loss in losses:
-        seen.setdefault(loss.iteration if loss.iteration is not None else loss.text, loss)
-    return list(seen.values())

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Protocol
 
 from activities.checkpoints import CheckpointMark, CheckpointsUnreadable, newest_checkpoint
-from activities.diagnosis.scan import MultiPattern
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.progress import MarkKind, ProgressMark, ProgressReader
@@ -21,18 +20,10 @@ from activities.records import FatalLine, FileCursor
 READ_BYTES = 8 * 1024 * 1024
 CHUNKS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread: 64 MiB, then the next watch
 MISSING_PATIENCE = timedelta(minutes=2)  # NFS caches the absence of a file for up to a minute (nfs(5), acdirmax)
-CHECKPOINT_SCAN = timedelta(seconds=30)  # trackers are rewritten in place and shards appear below: not every change moves the mtime
+CHECKPOINT_SCAN = timedelta(seconds=15)  # trackers are rewritten in place and shards appear below: not every change moves the mtime
 BINARY_SHARE = 0.3
 _CONTROL = bytes(set(range(32)) - {9, 10, 11, 12, 13, 27})
 _TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
-
-_LOSS = r"loss(?:_step|_epoch)?['\"]?\s*[:=]?\s*['\"]?(?:tensor\()?[+-]?"
-LOSSES = MultiPattern(
-    {
-        "bad": rf"(?i)\b(?:[a-z]+[_ ])?{_LOSS}(?:nan|inf|infinity)\b",
-        "finite": rf"(?i)\b(?:[a-z]+[_ ])?{_LOSS}\.?[0-9]",
-    }
-)
 
 
 class FatalLineFound(Protocol):
@@ -40,8 +31,6 @@ class FatalLineFound(Protocol):
 
     @property
     def text(self) -> str: ...
-    @property
-    def at(self) -> datetime | None: ...
     @property
     def rank(self) -> int | None: ...
     @property
@@ -56,22 +45,12 @@ class FatalLines(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BadLoss:
-    """One line whose loss was NaN or infinite. `iteration` None: the line does not say."""
-
-    iteration: int | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Piece:
     """What one stretch of log said. `fatal` is its first fatal line that two iterations did not follow."""
 
     output_at: datetime
     marks: tuple[ProgressMark, ...] = ()
     fatal: FatalLine | None = None
-    finite_loss_seen: bool = False
-    bad_losses: tuple[BadLoss, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +86,28 @@ class DiskReader:
         origin: LogOrigin,
         *,
         roots: LogRoots,
-        progress: ProgressReader,
+        progress: Callable[[], ProgressReader],
         engine: FatalLines | None,
         checkpoint_look: timedelta,
         clock: Callable[[], datetime],
         warning: str | None = None,
     ) -> None:
-        """`checkpoint_look`: how often at most the checkpoint directory is looked at. `warning`: told with every `blind`."""
+        """
+        Args:
+            progress: makes readers with the job's pattern.
+            checkpoint_look: how often at most the checkpoint directory is looked at.
+            warning: told with every `blind`.
+        """
         self._warning = warning
         self._origin = origin
         self._roots = roots
-        self._progress = progress
+        self._progress = progress()
+        self._progress_again = progress()  # reads stretches a second time; the first one's memory is of the log in order
         self._engine = engine
         self._clock = clock
         self._follower = LogFollower(origin.path, roots, origin.cursor) if origin.path is not None else None
         self._first_round = True
-        self._untold = True
+        self._is_text: bool | None = None
         self._checkpoints = origin.checkpoints
         self._checkpoint_look = checkpoint_look
         self._checkpoint: CheckpointMark | None = None
@@ -133,7 +118,9 @@ class DiskReader:
         self._last: tuple[bool, bool, str | None] | None = None
         self.looked_at: datetime | None = None
         self.job_has_ended = False
-        """Set by the watch: the last line is then taken without a line end."""
+        """Set by the watch: the last line is then taken without a line end ..."""
+        self.has_read_the_end = False
+        """... and this says that it was."""
 
     @property
     def path(self) -> Path | None:
@@ -143,11 +130,13 @@ class DiskReader:
         """What is new since the last call; None when nothing is."""
         now = self._clock()
         checkpoint = self._look_for_checkpoint(now)
-        pieces, readable, caught_up, blind = self._read_log(now)
+        ended = self.job_has_ended
+        pieces, readable, caught_up, blind = self._read_log(now, ended)
         blind = " · ".join(text for text in (self._warning, blind, self._checkpoint_blind) if text) or None
         self.looked_at = now
+        told_the_end, self.has_read_the_end = self.has_read_the_end, ended and caught_up
         state = (readable, caught_up, blind)
-        if not pieces and checkpoint is None and state == self._last:
+        if not pieces and checkpoint is None and state == self._last and told_the_end == self.has_read_the_end:
             return None
         self._last = state
         file = self._follower.cursor if self._follower is not None else self._origin.cursor
@@ -155,26 +144,27 @@ class DiskReader:
 
     # ------------------------------------------------------------------------------------------------------ the log
 
-    def _read_log(self, now: datetime) -> tuple[list[Piece], bool, bool, str | None]:
+    def _read_log(self, now: datetime, ended: bool) -> tuple[list[Piece], bool, bool, str | None]:
         if self._follower is None:
             return [], False, True, "no log file is known for this job; name it in the job's comment: log=/path"
         output_at = self._age_of_first_lines(now) if self._first_round else now
         pieces: list[Piece] = []
         for _ in range(CHUNKS_A_ROUND):
-            chunk = self._follower.read(READ_BYTES, unfinished=self.job_has_ended)
+            chunk = self._follower.read(READ_BYTES, unfinished=ended)
             if chunk.missing:
                 return pieces, False, True, self._missing(now)
             if chunk.error is not None:
                 return pieces, False, True, chunk.error
             is_new_file = chunk.truncated or chunk.rotated
             if is_new_file:
-                self._first_round = False
-            if chunk.data and self._untold and _looks_binary(chunk.data):
+                self._first_round, self._is_text = False, None
+            if chunk.data and self._is_text is None:
+                self._is_text = not _looks_binary(chunk.data)
+            if self._is_text is False:
                 return [], False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
             older = self._first_round and self._origin.may_hold_older_attempts
             if chunk.data and not (older and self._origin.cursor_is_older_attempts):
                 pieces.append(self._understand(chunk.data, output_at, now, with_fatal=not older))
-                self._untold = False
             if not chunk.more:
                 self._first_round = False
                 return pieces, True, True, None
@@ -192,14 +182,7 @@ class DiskReader:
     def _understand(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool) -> Piece:
         marks = self._progress.read(data)
         fatal = self._first_fatal(data, marks, output_at, now) if with_fatal and self._engine is not None else None
-        finite, bad = False, list[BadLoss]()
-        for hit in LOSSES.scan(data):
-            if "bad" in hit.ids:
-                line = data[hit.start : hit.end]
-                bad.append(BadLoss(_iteration_of(self._progress.read(line)), line.decode("utf-8", "replace").strip()[:400]))
-            else:
-                finite, bad = True, []
-        return Piece(output_at, marks, fatal, finite, tuple(bad))
+        return Piece(output_at, marks, fatal)
 
     def _first_fatal(self, data: bytes, marks: Sequence[ProgressMark], output_at: datetime, now: datetime) -> FatalLine | None:
         engine = self._engine
@@ -211,15 +194,15 @@ class DiskReader:
         after = 0
         if any(_is_step(mark) for mark in marks):
             # One iteration may still come from ranks that had finished the step; two say that training goes on.
-            data = data[last_line_from_which(data, lambda rest: _steps(self._progress.read(rest)) >= 2) :]
+            data = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 2) :]
             found = engine.fatal_lines(data)
             if not found:
                 return None
-            rest = data[last_line_from_which(data, lambda rest: _steps(self._progress.read(rest)) >= 1) :]
+            rest = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 1) :]
             after = 1 if rest != data and not engine.fatal_lines(rest) else 0
         first = found[0]
-        own = first.at if first.at is not None and first.at <= now else None
-        return FatalLine(at=own or output_at, read_at=now, text=first.text[:400], rank=first.rank, node=first.node, iterations_after=after)
+        # Not the line's own time: one printed without a zone may be hours off (activities/logs/prefixes.py).
+        return FatalLine(at=output_at, read_at=now, text=first.text[:400], rank=first.rank, node=first.node, iterations_after=after)
 
     def _missing(self, now: datetime) -> str | None:
         started = self._origin.attempt_started_at
@@ -240,7 +223,7 @@ class DiskReader:
             return None
         self._checkpoint_signature, self._checkpoint_scanned_at = signature, now
         try:
-            newest = newest_checkpoint(directory, self._roots)
+            newest = newest_checkpoint(directory, self._roots, known=self._checkpoint)
         except (CheckpointsUnreadable, PathRefused) as refused:
             self._checkpoint_blind = str(refused)
             return None
@@ -294,10 +277,6 @@ def _steps(marks: Sequence[ProgressMark]) -> int:
     if any(mark.kind is MarkKind.RESUMED for mark in marks):
         return 2
     return len({mark.iteration for mark in marks if _is_step(mark)})
-
-
-def _iteration_of(marks: Sequence[ProgressMark]) -> int | None:
-    return next((mark.iteration for mark in marks if mark.iteration is not None), None)
 
 
 def _looks_binary(data: bytes) -> bool:
