@@ -20,7 +20,7 @@ from activities.evidence_files import IncidentFolder, Stored
 from activities.evidence_logs import bounded_copy, places_of, read_window, windows_of
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.prefixes import strip_ansi_bytes
-from activities.records import Evidence, Excerpt, Job, Node, NodeState, Signal, SignalSource, as_json
+from activities.records import Evidence, Excerpt, Job, JobKey, Node, NodeState, Signal, SignalSource, as_json
 from activities.redaction import redact_bytes
 
 MANIFEST = "evidence.json"
@@ -65,14 +65,20 @@ class EvidenceStore:
         self._section = section
         self._roots = roots
 
-    def capture(self, material: Material, *, incident_id: str, captured_at: datetime) -> Evidence:
+    def capture(self, material: Material, *, key: JobKey, incident_id: str, captured_at: datetime) -> Evidence:
         """Reads, redacts, bounds, stores and hashes; blocks, so run it in a thread.
+
+        Args:
+            material: what there is to capture.
+            key: whose fault it was. Job IDs are reused and incidents are numbered by job, so both name the folder.
+            incident_id: which fault of that job.
+            captured_at: the time, UTC.
 
         Returns:
             What goes into the history, at most `evidence.history_bytes` as JSON. Where this machine has captured the incident before,
             that capture: the log may have been truncated since.
         """
-        folder = IncidentFolder(self._section.directory.expanduser(), incident_id, self._section.stored_bytes)
+        folder = self._folder(key, incident_id)
         if (before := _captured_before(folder)) is not None:
             return before
         capture = _Capture(folder, self._roots, self._section, material)
@@ -80,6 +86,14 @@ class EvidenceStore:
         if capture.store(MANIFEST, [evidence.model_dump_json(indent=1).encode()]) is None and self._section.stored_bytes:
             return evidence.model_copy(update={"unreadable": tuple(capture.unreadable)})
         return evidence
+
+    def captured(self, *, key: JobKey, incident_id: str) -> Evidence | None:
+        """What this machine captured of an incident; None where it captured nothing."""
+        return _captured_before(self._folder(key, incident_id))
+
+    def _folder(self, key: JobKey, incident_id: str) -> IncidentFolder:
+        name = f"{key.workflow_id.replace('/', '-')}-{incident_id}"
+        return IncidentFolder(self._section.directory.expanduser(), name, self._section.stored_bytes)
 
 
 def _captured_before(folder: IncidentFolder) -> Evidence | None:

@@ -14,7 +14,7 @@ from activities.evidence_files import folder_name
 from activities.evidence_logs import windows_of
 from activities.logs.paths import LogRoots
 from activities.records import Evidence, Excerpt, NodeState, SignalSource, as_json
-from tests.builders import ECC_LINE, a_job, a_node, a_signal, after, node_names
+from tests.builders import ECC_LINE, a_job, a_key, a_node, a_signal, after, node_names
 
 NOISE = "iteration {0}/ 100000 | consumed samples: {0} | lm loss: 2.1E+00 | number of nan iterations: 0 |\n"
 
@@ -34,7 +34,12 @@ class Bench:
         return path
 
     def capture(self, material: Material, incident_id: str = "i-1") -> Evidence:
-        return self.store.capture(material, incident_id=incident_id, captured_at=after(64))
+        return self.store.capture(material, key=a_key(), incident_id=incident_id, captured_at=after(64))
+
+    @property
+    def folder(self) -> Path:
+        """Where incident `i-1` of job 17 is kept."""
+        return self.directory / f"job-alpha-17-{int(a_key().submitted_at.timestamp())}-i-1"
 
 
 @pytest.fixture
@@ -66,7 +71,7 @@ def test_a_short_log_is_kept_whole_with_job_nodes_and_script(bench: Bench) -> No
 
 def test_what_is_stored_is_private_hashed_and_referred_to(bench: Bench) -> None:
     evidence = bench.capture(Material(job=a_job(), logs=[bench.log("x\n" * 100)], batch_script="#!/bin/sh\n"))
-    folder = bench.directory / "i-1"
+    folder = bench.folder
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(bench.directory.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
@@ -130,7 +135,7 @@ def test_of_a_log_larger_than_the_store_beginning_and_end_are_stored(tmp_path: P
     assert kept.startswith(NOISE.format(0))
     assert kept.endswith(NOISE.format(19_999))
     assert "bytes left out]" in kept
-    assert sum(path.stat().st_size for path in (bench.directory / "i-1").iterdir() if path.name != "evidence.json") <= 100_000
+    assert sum(path.stat().st_size for path in (bench.folder).iterdir() if path.name != "evidence.json") <= 100_000
 
 
 def test_nothing_is_stored_where_the_operator_allows_no_bytes(tmp_path: Path) -> None:
@@ -151,13 +156,23 @@ def test_the_first_capture_counts_for_a_requeue_truncates_the_log(bench: Bench) 
     assert bench.capture(material, "i-2") != first
 
 
+def test_another_job_with_a_reused_id_has_evidence_of_its_own(bench: Bench) -> None:
+    material = Material(job=a_job(), logs=[bench.log(f"{ECC_LINE}\n")])
+    bench.capture(material)
+    bench.log("another job\n")
+    later = bench.store.capture(material, key=a_key(submitted_at=after(9999)), incident_id="i-1", captured_at=after(9999))
+    assert of_log(later)[0].text == "another job\n"
+    assert bench.store.captured(key=a_key(submitted_at=after(9999)), incident_id="i-1") == later
+    assert bench.store.captured(key=a_key(), incident_id="i-3") is None
+
+
 def test_a_capture_that_died_half_way_keeps_what_it_had(bench: Bench) -> None:
     material = Material(job=a_job(), logs=[bench.log(f"{ECC_LINE}\n")])
     bench.capture(material)
-    (bench.directory / "i-1" / "evidence.json").unlink()
+    (bench.folder / "evidence.json").unlink()
     bench.log("the next attempt starts\n")
     bench.capture(material)
-    assert (bench.directory / "i-1" / "log-1.txt").read_text() == f"{ECC_LINE}\n"
+    assert (bench.folder / "log-1.txt").read_text() == f"{ECC_LINE}\n"
 
 
 def test_secrets_reach_neither_history_nor_store(bench: Bench) -> None:
@@ -169,9 +184,9 @@ def test_secrets_reach_neither_history_nor_store(bench: Bench) -> None:
     )
     assert secret not in evidence.model_dump_json()
     assert "ab12ab12" not in evidence.model_dump_json()
-    for path in (bench.directory / "i-1").iterdir():
+    for path in (bench.folder).iterdir():
         assert secret.encode() not in path.read_bytes()
-    assert not (bench.directory / "i-1" / "batch_script.sh").exists(), "a script with holes is not offered for sbatch"
+    assert not (bench.folder / "batch_script.sh").exists(), "a script with holes is not offered for sbatch"
     [note] = evidence.unreadable
     assert "2 secrets were taken out of batch_script.redacted.sh" in note
 
