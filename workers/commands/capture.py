@@ -19,6 +19,8 @@ from ruamel.yaml.error import YAMLError
 from activities.diagnosis.signals import LogSource, Signals
 from activities.records import Job, JobState
 from activities.slurm.hostlist import HostlistInvalid, expand
+from activities.slurm.parsing import jobs_from
+from activities.slurm.scheduler import SchedulerUnreadable
 from workers.commands.errors import BadUsage, CommandFailed
 
 LOG_SUFFIXES = frozenset({"", ".log", ".out", ".err", ".txt", ".stdout", ".stderr"})
@@ -156,9 +158,22 @@ def _lines(value: Any) -> str:
 
 
 def _with_scheduler(signals: Signals, said: Mapping[str, Any]) -> Signals:
-    """What the scheduler said: kept in its own words. The job's nodes help to map ranks, so they are expanded here."""
+    """What the scheduler said: Slurm's own JSON (`squeue --json`, `scontrol show job --json`) as the job it tells of, anything
+    else in its own words. The job's nodes help to map ranks, so they are expanded here."""
+    if isinstance(said.get("jobs"), list):
+        return signals.model_copy(update={"job": _first_job(said)})
     joined = signals.model_copy(update={"scheduler": {**signals.scheduler, **said}})
     return joined.model_copy(update={"job": job_of(joined)}) if said.get("nodes") or said.get("state") else joined
+
+
+def _first_job(document: Mapping[str, Any]) -> Job:
+    try:
+        jobs = jobs_from(json.dumps(document).encode())
+    except SchedulerUnreadable as error:
+        raise BadUsage(f"the scheduler's JSON cannot be understood: {error}") from error
+    if not jobs:
+        raise BadUsage("the scheduler's JSON tells of no job; ask for one, such as `scontrol show job 1234 --json`")
+    return jobs[0]
 
 
 def _nodes(value: Any) -> tuple[str, ...]:

@@ -74,6 +74,10 @@ def _recommendation(recommendation: Shape) -> str:
     return f"{recommendation['action']}{excluded}{digest} by rule {recommendation['rule']}: {recommendation['why']}"
 
 
+def _proposal(proposal: Shape) -> str:
+    return f"{_recommendation(proposal['recommendation'])}; mode {proposal['mode']}"
+
+
 def _decision(decision: Shape) -> str:
     return f"{decision['kind']} by {decision['actor']}" + (f": {decision['reason']}" if decision.get("reason") else "")
 
@@ -132,6 +136,7 @@ def _job_key(key: Shape) -> str:
 SENTENCES: tuple[tuple[frozenset[str], Callable[[Shape], str]], ...] = (
     (frozenset({"key", "mode", "attempt"}), _job_state),
     (frozenset({"symptom", "diagnosis", "attribution"}), _judgement),
+    (frozenset({"recommendation", "mode"}), _proposal),
     (frozenset({"action", "why", "rule"}), _recommendation),
     (frozenset({"kind", "onset", "summary"}), _symptom),
     (frozenset({"kind", "symptom", "progress"}), _watch),
