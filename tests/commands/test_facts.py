@@ -23,7 +23,7 @@ def test_temporals_own_housekeeping_is_no_fact_and_event_ids_are_kept() -> None:
 def test_records_are_told_in_words() -> None:
     recommendation = as_json(a_recommendation())
     decision = as_json(a_decision(reason="go on"))
-    history = History(start=as_json(a_state())).activity("recommend", result={"recommendation": recommendation}).update(
+    history = History(start=as_json(a_state())).activity("recommend", result={"recommendation": recommendation, "mode": "auto"}).update(
         "decide", {"approve": True, "actor": "bob", "digest": "abc", "reason": ""}, decision
     )  # fmt: skip
     told = {fact.name: fact.text for fact in facts_of(history.written())}
