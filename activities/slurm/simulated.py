@@ -43,6 +43,7 @@ class SimulatedCluster:
         completing_time: how long cleaning up after an execution takes (COMPLETING).
         kill_wait: from SIGTERM to SIGKILL for programs that do not listen.
         partitions: every node is in all of them.
+        lone_flags: show COMPLETING instead of the state, as Slurm 22.05 does; newer ones show both.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SimulatedCluster:
         completing_time: timedelta = timedelta(seconds=1),
         kill_wait: timedelta = timedelta(seconds=30),
         partitions: Sequence[str] = ("train",),
+        lone_flags: bool = False,
     ) -> None:
         clock = clock or WallClock()
         self._settings = SchedulerSettings(
@@ -66,8 +68,9 @@ class SimulatedCluster:
         self._nodes = {node: SimulatedNode(node, tuple(partitions), clock.now()) for node in names}
         self._controller = Controller(self._nodes, clock, Rules(min_job_age, requeue_delay, completing_time, kill_wait))
         self._ids = count(1)
+        self._lone_flags = lone_flags
         self.may_operate = True
-        """False: the credential may not change jobs (AdminLevel below Operator)."""
+        """False: the credential may neither change others' jobs nor read their scripts (AdminLevel below Operator)."""
         self.may_administer = True
         """False: the credential may not change nodes (AdminLevel below Administrator)."""
 
@@ -97,6 +100,8 @@ class SimulatedCluster:
     async def batch_script(self, job_id: str) -> str:
         self._ask()
         job = self._find(job_id)
+        if not self.may_operate:
+            raise PermissionDenied(f"job script retrieval failed: Access/permission denied for job {job_id}")
         if not job.request.batch:
             raise NotABatchJob(f"job script retrieval failed: Job script not specified: job {job_id} came from srun or salloc")
         return job.request.script
@@ -195,6 +200,7 @@ class SimulatedCluster:
                 array_job_id=None if task is None else job_id,
                 array_task_id=task,
                 het_sizes=tuple(het),
+                lone_flags=self._lone_flags,
             )
             self._controller.add(job)
         for _ in het[1:]:

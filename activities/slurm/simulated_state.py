@@ -95,6 +95,7 @@ class SimulatedJob:
     array_job_id: int | None = None
     array_task_id: int | None = None
     het_sizes: tuple[int, ...] = ()  # node counts of all components; empty for an ordinary job
+    lone_flags: bool = False  # Slurm 22.05 prints a flag instead of the state
     running: Running | None = None
     epoch: int = 0  # counts changes of fate, so that a timer set for an earlier one is ignored
     _records: tuple[Job, ...] | None = field(default=None, repr=False)
@@ -157,7 +158,8 @@ class SimulatedJob:
     def _record(self, job_id: str, nodes: tuple[str, ...], node_count: int, het_offset: int | None) -> Job:
         request = self.request
         completing = (JobFlag.COMPLETING,) if self.completing else ()
-        ended, pending = self.has_finished, self.state is JobState.PENDING
+        state = JobState.UNKNOWN if self.completing and self.lone_flags else self.state
+        ended, pending = state.is_ended, state is JobState.PENDING
         derived = self.exit.code if self.exit.derived_code is None else self.exit.derived_code
         return Job(
             job_id=job_id,
@@ -166,10 +168,10 @@ class SimulatedJob:
             user=request.user,
             account=request.account,
             partition=request.partition,
-            state=self.state,
+            state=state,
             flags=completing,
             reason=self.reason,
-            nodes=nodes,
+            nodes=() if pending else nodes,
             node_count=node_count,
             task_count=node_count * request.tasks_per_node,
             submitted_at=_whole_seconds(self.submitted_at),

@@ -13,6 +13,7 @@ from activities.slurm.scheduler import Scheduler
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import Exit, Life, Scripted
 from activities.slurm.simulated_state import Request
+from activities.slurm.transport import Completed, Transport
 from workers.embedded.private_slurm import PrivateSlurm
 
 T = TypeVar("T")
@@ -37,6 +38,9 @@ class Place(Protocol):
     """A cluster of four idle nodes, node-001 ... node-004; jobs take whole nodes; KillWait is 5 s, the requeue delay 121 s."""
 
     scheduler: Scheduler
+
+    def weak(self) -> Scheduler:
+        """The same cluster, asked with a credential that may look and nothing else."""
 
     def now(self) -> datetime: ...
 
@@ -89,10 +93,14 @@ async def node_of(place: Place, name: str) -> Node:
 
 
 class SimulatedPlace:
-    def __init__(self) -> None:
+    def __init__(self, *, lone_flags: bool) -> None:
         self._clock = ManualClock()
-        self.cluster = SimulatedCluster(4, clock=self._clock, kill_wait=timedelta(seconds=5))
+        self.cluster = SimulatedCluster(4, clock=self._clock, kill_wait=timedelta(seconds=5), lone_flags=lone_flags)
         self.scheduler: Scheduler = self.cluster
+
+    def weak(self) -> Scheduler:
+        self.cluster.may_operate = self.cluster.may_administer = False
+        return self.cluster
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -134,11 +142,25 @@ class SimulatedPlace:
         self.cluster.down = False
 
 
+class AsNobody:
+    """Runs every command as a user of no rights: not root, not SlurmUser, not the job's owner."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def run(self, argv: Sequence[str], *, timeout: timedelta, stdin: bytes | None = None) -> Completed:  # noqa: ASYNC109
+        as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *argv)
+        return await self._transport.run(as_nobody, timeout=timeout, stdin=stdin)
+
+
 class RealPlace:
     def __init__(self, slurm: PrivateSlurm) -> None:
         self.slurm = slurm
         self.scheduler: Scheduler = CommandScheduler(slurm.transport, SchedulerSection())
         self._interactive: asyncio.Task[str] | None = None
+
+    def weak(self) -> Scheduler:
+        return CommandScheduler(AsNobody(self.slurm.transport), SchedulerSection())
 
     def now(self) -> datetime:
         return datetime.now(UTC)

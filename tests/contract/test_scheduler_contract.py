@@ -13,6 +13,7 @@ from activities.slurm.scheduler import (
     JobUnknown,
     NodeNameInvalid,
     NotABatchJob,
+    PermissionDenied,
     RequeueDisabled,
     SchedulerRefused,
     SchedulerUnreachable,
@@ -23,10 +24,10 @@ from workers.embedded.private_slurm import PrivateSlurm, why_not
 PENDING, RUNNING, FAILED = JobState.PENDING, JobState.RUNNING, JobState.FAILED
 
 
-@pytest.fixture(params=["simulated", pytest.param("real", marks=pytest.mark.slurm)])
+@pytest.fixture(params=["simulated", "simulated-as-22.05", pytest.param("real", marks=pytest.mark.slurm)])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    if request.param == "simulated":
-        yield SimulatedPlace()
+    if request.param != "real":
+        yield SimulatedPlace(lone_flags=request.param == "simulated-as-22.05")
         return
     slurm: PrivateSlurm = request.getfixturevalue("private_slurm")
     await slurm.clear()
@@ -467,6 +468,31 @@ async def test_a_het_job_is_requeued_by_its_leader_and_by_nobody_else(place: Pla
     assert (await running(place, leader)).nodes == ("node-002",)
     components = [job for job in await place.scheduler.jobs() if job.het_job_id == int(leader)]
     assert [job.restart_count for job in components] == [1, 1]
+
+
+async def test_a_credential_without_rights_may_look_and_is_refused_the_rest(place: Place) -> None:
+    job_id, held = await place.submit(), await place.submit(hold=True)
+    await running(place, job_id)
+    weak = place.weak()
+    assert (await weak.job(job_id)).state is RUNNING
+    assert len(await weak.nodes()) == 4
+    for refused in (
+        weak.requeue(job_id),
+        weak.permit_requeue(job_id),
+        weak.set_excluded_nodes(held, ["node-001"]),
+        weak.start_now(held),
+        weak.hold(job_id),
+        weak.release(held),
+        weak.set_admin_comment(job_id, "backstay: x"),
+        weak.cancel(job_id),
+        weak.drain("node-001", "backstay: x"),
+        weak.resume("node-001"),
+        weak.batch_script(job_id),
+    ):
+        with pytest.raises(PermissionDenied):
+            await refused
+    job = await weak.job(job_id)
+    assert (job.state, job.admin_comment, (await weak.job(held)).is_held) == (RUNNING, "", True)
 
 
 async def test_without_a_controller_nothing_is_known_and_jobs_run_on(place: Place) -> None:
