@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import AwareDatetime, Field
 
 from activities.diagnosis.scan import MultiPattern
-from activities.logs.prefixes import parse_prefix
+from activities.logs.prefixes import parse_prefix, strip_ansi_bytes
 from activities.logs.progress_rules import (
     BAR_EPOCH,
     BAR_OF_TRAINING,
@@ -24,6 +24,7 @@ from activities.logs.progress_rules import (
     EVALUATING,
     GLOBAL_STEP,
     NOT_SAVED,
+    NOT_YET_SAVED,
     PAYLOAD,
     PROGRESS_BAR,
     RULES,
@@ -76,6 +77,7 @@ class ProgressReader:
 
     def read(self, data: bytes) -> tuple[ProgressMark, ...]:
         """The marks in `data` (complete lines), in order."""
+        data = strip_ansi_bytes(data)  # torchtitan colours each number on its line
         marks: list[ProgressMark] = []
         for hit in self._matcher.scan(data):
             line = data[hit.start : min(hit.end, hit.start + 2 * _LINE_CHARACTERS)].decode(errors="replace")[:_LINE_CHARACTERS]
@@ -152,7 +154,7 @@ class ProgressReader:
 def _mark_of(rule: Rule, match: re.Match[str], text: str, at: datetime | None) -> ProgressMark | None:
     iteration = match.groupdict().get("iteration")
     if rule.kind in (MarkKind.CHECKPOINT_SAVED, MarkKind.CHECKPOINT_STARTED, MarkKind.RESUMED):
-        if NOT_SAVED.search(text):
+        if NOT_SAVED.search(text) or (rule.kind is MarkKind.CHECKPOINT_SAVED and NOT_YET_SAVED.search(text)):
             return None
         if iteration is None and (number := CHECKPOINT_NUMBER.search(text, match.start())):
             iteration = number["iteration"] or number["named"]

@@ -220,9 +220,8 @@ PAYLOAD = re.compile(
 )
 # Before the number: then it counts something else than training.
 EVALUATING = re.compile(r"(?i)\b(?:eval(?:uat\w+)?|valid(?:ation|ating)?|val|test(?:ing)?|predict\w*|sanity)\b")
-NOT_SAVED = re.compile(
-    r"(?i)\b(?:fail(?:ed|ure)?|could not|cannot|can't|unable|error|exception|not sav|without|no checkpoint|skip\w*|of size)\b"
-)
+NOT_SAVED = re.compile(r"(?i)\b(?:fail(?:ed|ure)?|could not|cannot|can't|unable|error|exception|not sav|without|no checkpoint|skip\w*)\b")
+NOT_YET_SAVED = re.compile(r"(?i)\b(?:about to be|will be|to be saved|of size|shard)\b|_states\.pt|-of-\d{5}")
 
 GLOBAL_STEP = re.compile(r"""\b(?:global[_ ]?step|num_updates)["']?\s?[=:]\s?["']?(?P<iteration>\d+)""")
 CHECKPOINT_NUMBER = re.compile(

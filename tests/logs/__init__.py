@@ -1,0 +1,1 @@
+"""Tests of activities/logs: paths, following, prefixes, progress."""

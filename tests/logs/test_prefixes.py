@@ -1,0 +1,135 @@
+"""Who printed a line, and when: the forms that launchers, loggers and Slurm really use."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.logs.prefixes import Prefixed, parse_prefix, strip_ansi, strip_ansi_bytes
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "local_rank", "node", "text"),
+    [
+        ("[rank7]: Traceback (most recent call last):", 7, None, None, "Traceback (most recent call last):"),
+        ("[rank7]:   File", 7, None, None, "  File"),
+        ("[rank: 3] Received SIGTERM: 15", 3, None, None, "Received SIGTERM: 15"),
+        ("[default3]:saving checkpoint", None, 3, None, "saving checkpoint"),
+        ("7: Fatal Python error", 7, None, None, "Fatal Python error"),
+        (" 7:   File", 7, None, None, "  File"),
+        ("7:", 7, None, None, ""),
+        ("0: [node-3] hello", 0, None, "node-3", "hello"),
+        ("node-012: hello", None, None, "node-012", "hello"),
+        ("worker-1: {'loss': 1.42}", None, None, "worker-1", "{'loss': 1.42}"),
+        ("ip-10-0-1-2.ec2.internal: hello", None, None, "ip-10-0-1-2.ec2.internal", "hello"),
+        ("nid001234: hello", None, None, "nid001234", "hello"),
+        ("[node-003:0]: Epoch 0 | batch 0", None, 0, "node-003", "Epoch 0 | batch 0"),
+        ("[1,7]<stderr>:boom", 7, None, None, "boom"),
+        ("(RayTrainWorker pid=12, ip=10.0.0.3) [rank5]: boom", 5, None, "10.0.0.3", "boom"),
+        ("(raylet, ip=10.60.2.14) A worker died", None, None, "10.60.2.14", "A worker died"),
+        ("(TaskRunner pid=2211) step:140", None, None, None, "step:140"),
+        ("[0] epoch 0 batch 10", 0, None, None, "epoch 0 batch 10"),
+        ("[task 162 rank 1 rack10-node02] boom", 162, None, "rack10-node02", "boom"),
+        ("[node-228:41230] Signal: Illegal instruction (4)", None, None, "node-228", "Signal: Illegal instruction (4)"),
+        ("[node-1616:1864777:0:1864777] Caught signal 4", None, None, "node-1616", "Caught signal 4"),
+        ("node-007:4135:4746 [5] transport/net_ib.cc:2244 NCCL WARN x", None, 5, "node-007", "transport/net_ib.cc:2244 NCCL WARN x"),
+        ("[2025-10-24 11:02:00][INFO][rank0] step=1200", 0, None, None, "step=1200"),
+        ("[2025-11-20 09:14:00] [INFO:train:rank3] step 3410", 3, None, None, "step 3410"),
+        ("[Rank 0] step=10, skipped=0", 0, None, None, "step=10, skipped=0"),
+    ],
+)
+def test_rank_and_node_are_taken_off_the_front(line: str, rank: int | None, local_rank: int | None, node: str | None, text: str) -> None:
+    found = parse_prefix(line)
+    assert (found.rank, found.local_rank, found.node, found.text) == (rank, local_rank, node, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        ("[2026-01-01 12:00:00,123] hello", datetime(2026, 1, 1, 12, 0, 0, 123000, UTC)),
+        ("[2026-01-01 12:00:00] hello", datetime(2026, 1, 1, 12, tzinfo=UTC)),
+        ("2020-06-11 12:20:00.222004: step 0", datetime(2020, 6, 11, 12, 20, 0, 222004, UTC)),
+        ("2026-01-01T12:00:00Z hello", datetime(2026, 1, 1, 12, tzinfo=UTC)),
+        ("2026-01-01T14:00:00+02:00 hello", datetime(2026, 1, 1, 12, tzinfo=UTC)),
+        ("2022-05-17 16:20:41,120 - mmdet - INFO - Epoch", datetime(2022, 5, 17, 16, 20, 41, 120000, UTC)),
+        (" [2025-03-02 04:00:05] iteration    31000/  100000 |", datetime(2025, 3, 2, 4, 0, 5, tzinfo=UTC)),
+        ("[NeMo W 2021-12-19 08:03:00 nemo_logging:349] hello", datetime(2021, 12, 19, 8, 3, tzinfo=UTC)),
+        ("I20260708 04:40:00 140 iris.worker] hello", datetime(2026, 7, 8, 4, 40, tzinfo=UTC)),
+        ("[default0]:[2022-04-12 05:11:42,118] [INFO] [logging.py:69:log_dist] hello", datetime(2022, 4, 12, 5, 11, 42, 118000, UTC)),
+        ("(W pid=4, ip=10.0.0.1) INFO:2026-05-11 09:40:12 step", datetime(2026, 5, 11, 9, 40, 12, tzinfo=UTC)),
+        ("[2026-02-31 12:00:00] no such day", None),
+    ],
+)
+def test_the_time_is_read_in_every_usual_form(line: str, at: datetime | None) -> None:
+    assert parse_prefix(line).at == at
+
+
+@pytest.mark.parametrize(
+    "line", ["I0630 12:00:01.120000 1 a.cc:12] hi", "[I630 12:00:01.120000000 a.cpp:12] hi", "Jun 30 12:00:01.12 node-3 kernel: hi"]
+)
+def test_a_time_without_a_year_needs_to_know_about_when(line: str) -> None:
+    assert parse_prefix(line).at is None
+    found = parse_prefix(line, near=datetime(2026, 7, 1, tzinfo=UTC))
+    assert found.at == datetime(2026, 6, 30, 12, 0, 1, 120000, UTC)
+
+
+def test_a_year_end_lies_between_december_and_january() -> None:
+    assert parse_prefix("I1231 23:59:59.0 1 a.cc:1] hi", near=datetime(2026, 1, 1, tzinfo=UTC)).at == datetime(
+        2025, 12, 31, 23, 59, 59, tzinfo=UTC
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "node", "rank"),
+    [
+        ("srun: error: node-015: task 3: Out Of Memory", "node-015", 3),
+        ("srun: error: node-015: tasks 0-7: Killed", "node-015", None),
+        ("srun: error: Node failure on node-049", "node-049", None),
+        ("slurmstepd-node-015: error: Detected 1 oom-kill event(s)", "node-015", None),
+        ("slurmstepd: error: *** STEP 82.0 ON node-006 CANCELLED AT 2023-03-05T02:41:19", "node-006", None),
+        ("[rank3]:[E1120 09:16:47.920724310 ProcessGroupNCCL.cpp:684] [Rank 5] boom", None, 3),
+        ("[E ProcessGroupNCCL.cpp:821] [Rank 2] Watchdog caught", None, 2),
+        ("Jun 30 12:00:01 node-3 kernel: NVRM: Xid", "node-3", None),
+        ("2026-06-30T12:00:01.12+02:00 node-3 kernel: NVRM: Xid", "node-3", None),
+    ],
+)
+def test_slurms_and_pytorchs_own_messages_tell_where_and_keep_their_text(line: str, node: str | None, rank: int | None) -> None:
+    found = parse_prefix(line)
+    assert (found.node, found.rank) == (node, rank)
+    assert found.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch 1: 12 batches", "gpu0: 80C", "step10: done", "mlx5_0: port down", "V100: 32 GB", "{'loss': 1}", "frame #3: c10::Error",
+        "[TEST] MPI: call", "[preflight] node-110: running", "RuntimeError: CUDA error", "INFO: all good", "12:00:01 no date", "[0]:", "",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_prefix_is_left_alone(line: str) -> None:
+    assert parse_prefix(line) == Prefixed(text=line)
+
+
+def test_colours_are_stripped_from_text_and_bytes() -> None:
+    assert strip_ansi("\x1b[1;31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07") == "red link"
+    assert strip_ansi_bytes(b"\x1b[Kstep\x1b[2K 1") == b"step 1"
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_exception_and_the_text_is_its_end(line: str) -> None:
+    assert strip_ansi(line.rstrip("\r\n")).endswith(parse_prefix(line, near=datetime(2026, 1, 1, tzinfo=UTC)).text)
+
+
+_PIECES = ("[rank1]:", "[", "]", ":", " ", "12", "2026-02-30 12:00:61", "node-3", "(", "pid=1", ")", "[99", "E1399 25:00:00.1 1", "+99:99",
+           "Feb 31 12:00:00 n kernel:")  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES)).map("".join))
+def test_pieces_of_prefixes_in_any_order_do_no_harm(line: str) -> None:
+    parse_prefix(line, near=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_line_without_end_is_read_in_bounded_time() -> None:
+    for filler in ("[", "(", "a", "a-1.", "1", "[a", " "):
+        parse_prefix(filler * 200_000)
