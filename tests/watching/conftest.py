@@ -10,5 +10,7 @@ from tests.watching.world import World, a_world
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with a_world(tmp_path) as world:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    async with a_world(shared) as world:
         yield world

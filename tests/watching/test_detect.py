@@ -232,7 +232,7 @@ async def test_a_silent_scheduler_gives_no_verdict_and_is_told(world: World) -> 
 
 
 async def test_a_log_outside_the_roots_blinds_the_watch_but_not_to_slurm(world: World) -> None:
-    await world.submit(runs_for(10_000, exit_code=1), log="/etc/passwd")
+    await world.submit(runs_for(10_000, exit_code=1), log=str(world.directory.parent / "elsewhere.log"))
     watching = world.watching(await world.request())
     await world.until(lambda: world.last.blind is not None)
     assert "logs.roots" in (world.last.blind or "")
@@ -248,6 +248,7 @@ async def test_a_log_outside_the_roots_blinds_the_watch_but_not_to_slurm(world: 
 
 async def test_a_log_that_never_appears_blinds_the_watch_after_a_while(world: World) -> None:
     await world.submit()
+    world.log.unlink(missing_ok=True)
     watching = world.watching(await world.request())
     await world.some_looks()
     assert world.last.blind is None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ class OneSignature:
 class World:
     """One cluster, one job. Time passes by `pass_time` only; everything else happens as it is called."""
 
-    def __init__(self, directory: Path, *, patience: WatchSection | None = None, started_hours_ago: float = 1.0) -> None:
+    def __init__(self, directory: Path, *, patience: WatchSection | None = None) -> None:
         self.directory = directory
         self.log = directory / "train.log"
         self.checkpoints = directory / "checkpoints"
@@ -115,8 +115,7 @@ class World:
         environment = ActivityEnvironment()
         if heartbeat is not None:
             # As the converter gives them back where no type is known.
-            environment.info = ActivityEnvironment.default_info()
-            environment.info = _with_details(environment.info, heartbeat)
+            environment.info = replace(environment.info, heartbeat_details=[heartbeat.model_dump(mode="json")])
         environment.on_heartbeat = lambda *details: self.heartbeats.append(details[0])
         return environment
 
@@ -132,12 +131,6 @@ class World:
 
 async def _run(awaitable: Awaitable[Answer]) -> Answer:
     return await awaitable
-
-
-def _with_details(info: Any, cursor: Cursor) -> Any:
-    from dataclasses import replace
-
-    return replace(info, heartbeat_details=[cursor.model_dump(mode="json")])
 
 
 @asynccontextmanager
