@@ -1,0 +1,89 @@
+"""Case files (YAML: `signals` and what was expected) and loose mappings to `Signals`. Tolerant of keys, strict about being a case.
+
+`backstay diagnose CASE.yaml` and the tests' harness read cases through here. Format: tests/cases/README.md."""
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from activities.diagnosis.signals import LogSource, Signals
+
+
+class CaseUnreadable(ValueError):
+    """Not a case file; the message says what is missing."""
+
+
+def is_case(text: str) -> bool:
+    """True when `text` looks like a case file, so that a YAML log is not taken for one."""
+    return "\nsignals:" in "\n" + text[:20_000]
+
+
+def read_case(path: Path) -> tuple[Signals, Mapping[str, Any]]:
+    """The signals of a case file, and the whole document.
+
+    Raises:
+        CaseUnreadable: it is not YAML or has no `signals`.
+    """
+    return parse_case(path.read_text(encoding="utf-8", errors="replace"), str(path))
+
+
+def parse_case(text: str, name: str) -> tuple[Signals, Mapping[str, Any]]:
+    """The same from text."""
+    try:
+        document = YAML(typ="safe").load(StringIO(text))
+    except YAMLError as wrong:
+        raise CaseUnreadable(f"{name}: not YAML: {getattr(wrong, 'problem', wrong)}") from wrong
+    if not isinstance(document, Mapping) or not isinstance(document.get("signals"), Mapping):
+        raise CaseUnreadable(f"{name}: a case file has a mapping `signals` (log, scheduler, kernel_log, gpu_metrics)")
+    return signals_of(document["signals"]), document
+
+
+def signals_of(loose: Mapping[str, Any]) -> Signals:
+    """Signals from a loosely keyed mapping: `log`, `scheduler`, `kernel_log`, `gpu_metrics` and their usual other names."""
+    logs = _first(loose, "log", "logs", "job_log", "stdout")
+    kernel = _first(loose, "kernel_log", "kernel_logs", "dmesg", "kernel")
+    gpu = _first(loose, "gpu_metrics", "gpu", "gpus", "gpu_snapshots", "nvml", "dcgm")
+    scheduler = _first(loose, "scheduler", "slurm", "job")
+    return Signals(
+        logs=tuple(_logs(logs)),
+        scheduler=scheduler if isinstance(scheduler, Mapping) else {"state": str(scheduler)} if scheduler else {},
+        kernel_logs=_kernel(kernel),
+        gpu_snapshots=gpu if isinstance(gpu, Mapping) else {"readings": gpu} if gpu else {},
+        rank_to_node=_ranks(_first(loose, "rank_to_node", "ranks")),
+    )
+
+
+def _first(loose: Mapping[str, Any], *names: str) -> Any:
+    return next((loose[name] for name in names if loose.get(name) is not None), None)
+
+
+def _logs(value: Any) -> list[LogSource]:
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [LogSource(name=str(name), data=_text(text).encode()) for name, text in value.items()]
+    return [LogSource(data=_text(value).encode())]
+
+
+def _kernel(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return {str(node): _text(text) for node, text in value.items()}
+    return {"": _text(value)}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "\n".join(str(item) for item in value)
+    return str(value)
+
+
+def _ranks(value: Any) -> dict[int, str]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {int(rank): str(node) for rank, node in value.items() if str(rank).isdigit()}

@@ -1,0 +1,118 @@
+"""First cause, not loudest: which of many observations began it. Pure.
+
+1. A fault followed by real progress did not end the job. 2. Teardown and cascades never win while a primary stands.
+3. What names its cause beats what only shows it; among equals the earliest wins, with room for clocks of different ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from activities.diagnosis.pace import Mark
+from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.signatures import Role
+from activities.records import SignalSource
+
+CLOCK_SKEW = timedelta(seconds=2)  # between nodes kept by NTP, with room for buffered output
+PROGRESS_AFTER = 3  # marks after a fault: other ranks may print one or two while they die
+NAMES_ITS_CAUSE = 0.9
+IS_SPECIFIC = 0.7
+
+# What a GPU's sickness looks like from inside the program; kernel and GPU evidence names it better.
+SEEN_FROM_INSIDE = frozenset(
+    {
+        "ecc_uncorrectable",
+        "xid_74_nvlink_fatal",
+        "nvlink_contained_error",
+        "gpu_fell_off_bus",
+        "cuda_unknown_error_gpu",
+        "gpu_not_clean_at_start",
+        "illegal_memory_access_app_bug",
+        "gpu_reset_required_xid_95",
+        "python_exception_rank_logic",
+        "faulty_gpu_oom_at_init",
+        "segfault_rank",
+        "fabric_manager_not_running",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The primary, what was explained away, and other faults that stand on their own."""
+
+    primary: Observation | None
+    supporters: tuple[Observation, ...]
+    cascades: int
+    is_fallback: bool
+    recovered: tuple[Observation, ...]
+
+
+def progressed_after(item: Observation, marks: Sequence[Mark]) -> bool:
+    """True when the job went on stepping after this line of its log."""
+    if item.source is not SignalSource.LOG:
+        return False
+    after = [mark for mark in marks if mark.position > item.position and (mark.iteration is not None or mark.loss is not None)]
+    return len(after) >= PROGRESS_AFTER and len({(mark.iteration, mark.loss, mark.at) for mark in after}) >= 2
+
+
+def choose(observations: Sequence[Observation], reading: Reading) -> Verdict:
+    """The first cause among `observations`."""
+    events = [item for item in observations if item.role in (Role.PRIMARY, Role.CASCADE)]
+    standing = [item for item in events if not progressed_after(item, reading.marks)]
+    recovered = tuple(item for item in events if progressed_after(item, reading.marks))
+    primaries = [item for item in standing if item.role is Role.PRIMARY]
+    cascades = [item for item in standing if item.role is Role.CASCADE]
+    primaries = _without_seen_from_inside(primaries)
+    first_told = min((item for item in cascades if item.cause), key=_when, default=None)
+    if first_told is not None:
+        # An exception after somebody noticed a dead peer is one more that noticed.
+        primaries = [
+            item for item in primaries if item.weight >= IS_SPECIFIC or item.source is not SignalSource.LOG or _before(item, first_told)
+        ]
+    chosen = _first(primaries)
+    fallback = False
+    if chosen is None:
+        chosen, fallback = _first([item for item in cascades if item.cause]), True
+    if chosen is None:
+        return Verdict(None, (), len(cascades), False, recovered)
+    supporters = tuple(
+        item
+        for item in (events if chosen.source is not SignalSource.LOG else standing)
+        if item.cause == chosen.cause and item is not chosen
+    )
+    others = len([item for item in standing if item is not chosen and item.cause != chosen.cause])
+    return Verdict(chosen, supporters, others, fallback, recovered)
+
+
+def _without_seen_from_inside(primaries: list[Observation]) -> list[Observation]:
+    outside = [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.weight >= 0.6]
+    if not outside:
+        return primaries
+    return [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) or item.cause not in SEEN_FROM_INSIDE]
+
+
+def _tier(item: Observation) -> int:
+    return 0 if item.weight >= NAMES_ITS_CAUSE else 1 if item.weight >= IS_SPECIFIC else 2
+
+
+def _when(item: Observation) -> tuple[int, int]:
+    return (0 if item.source is not SignalSource.SCHEDULER else 1, item.position)
+
+
+def _before(left: Observation, right: Observation) -> bool:
+    if left.at is not None and right.at is not None and abs(left.at - right.at) > CLOCK_SKEW:
+        return left.at < right.at
+    return left.position <= right.position
+
+
+def _first(items: Sequence[Observation]) -> Observation | None:
+    if not items:
+        return None
+    tier = min(_tier(item) for item in items)
+    best = [item for item in items if _tier(item) == tier]
+    first = min(best, key=_when)
+    # Buffers are flushed out of order: a line that stands later but was printed clearly earlier is the first.
+    for item in best:
+        if item.at is not None and first.at is not None and first.at - item.at > CLOCK_SKEW:
+            first = item
+    return first

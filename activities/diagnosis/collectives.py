@@ -1,0 +1,110 @@
+"""Who did not come: what the watchdogs of waiting ranks say about the rank they waited for, and what the job was doing. Pure.
+
+The ranks that time out are the innocent ones; the rank that is behind, or that says nothing, is where to look."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from activities.diagnosis.reading import Observation, Reading
+
+WAITING = ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout")
+_NEARLY_DONE = 0.985  # of an epoch or of the run: where uneven shares of data show
+_MOST_ABSENT = 0.5  # more ranks silent than this is a log that was cut, not a rank that stayed away
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The conclusion from ranks that waited in vain."""
+
+    first: Observation
+    waiting_ranks: frozenset[int]
+    missing_ranks: tuple[int, ...]
+    operations: frozenset[str]
+    cause: str | None
+    confidence: float
+    because: str
+
+
+def waiting_of(reading: Reading, observations: Sequence[Observation], *, phase: str | None, dataloader_stuck: bool) -> Waiting | None:
+    """What the waiting ranks' own words say; None when nobody waited."""
+    waits = [item for item in observations if item.signature in WAITING]
+    if not waits:
+        return None
+    first = waits[0]
+    of_rank: dict[int, tuple[int | None, str | None]] = {}
+    named: set[int] = set()
+    for item in waits:
+        named |= {int(text) for text in item.groups.get("missing", "").replace(",", " ").split() if text.isdigit()}
+        if item.rank is not None and item.rank not in of_rank:
+            seq = item.groups.get("seq")
+            of_rank[item.rank] = (int(seq) if seq else None, item.groups.get("op"))
+    ranks = set(of_rank)
+    for name in WAITING:
+        ranks |= reading.ranks.get(name, set())
+    missing = named or _missing(reading, ranks, of_rank)
+    operations = frozenset(op for _, op in of_rank.values() if op)
+    cause, confidence, because = _cause_of(reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck)
+    return Waiting(first, frozenset(ranks), tuple(sorted(missing)), operations, cause, confidence, because)
+
+
+def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | None, str | None]]) -> set[int]:
+    sequences = {rank: seq for rank, (seq, _) in of_rank.items() if seq is not None}
+    if sequences and len(set(sequences.values())) > 1:
+        highest = max(sequences.values())
+        behind = {rank for rank, seq in sequences.items() if seq < highest}
+        if len(behind) <= max(1, len(sequences) * _MOST_ABSENT):
+            return behind
+    known = {rank for group in reading.ranks.values() for rank in group} | set(reading.rank_nodes)
+    size = max(reading.world_size or 0, max(ranks | known, default=-1) + 1, reading.local_world)
+    absent = set(range(size)) - ranks
+    return absent if len(ranks) >= 2 and 0 < len(absent) <= size * _MOST_ABSENT else set()
+
+
+def _cause_of(
+    reading: Reading,
+    waits: Sequence[Observation],
+    of_rank: dict[int, tuple[int | None, str | None]],
+    missing: set[int],
+    *,
+    phase: str | None,
+    dataloader_stuck: bool,
+) -> tuple[str | None, float, str]:
+    by_sequence: dict[int, set[str]] = {}
+    for seq, op in of_rank.values():
+        if seq is not None and op is not None:
+            by_sequence.setdefault(seq, set()).add(op)
+    if any(len(operations) > 1 for operations in by_sequence.values()):
+        return "collective_mismatch", 0.75, "ranks wait in different collectives of the same number"
+    waits_for_first_id = all(item.signature == "store_key_timeout" for item in waits)
+    match phase:
+        case "checkpoint":
+            return "nccl_timeout_during_checkpoint", 0.75, "a checkpoint was being saved while the others waited"
+        case "preprocess":
+            return "nccl_timeout_rank0_preprocessing", 0.75, "data was still being prepared while the others waited"
+        case "evaluation":
+            if dataloader_stuck:
+                return "dataloader_deadlock_eval", 0.75, "a data loader stood still during evaluation"
+            return "rank_deadlock_in_eval", 0.72, "evaluation had begun and not every rank entered it"
+        case _:
+            pass
+    if waits_for_first_id and 0 not in of_rank:
+        return "nccl_timeout_rank0_preprocessing", 0.6, "rank 0 never came to the first collective"
+    if dataloader_stuck:
+        return "dataloader_deadlock_eval", 0.55, "a data loader stood still"
+    share = next(
+        (mark.share_done for mark in reversed(reading.marks) if mark.share_done is not None and mark.position < waits[0].position), None
+    )
+    if share is not None and share >= _NEARLY_DONE and missing:
+        sequences = [seq for seq, _ in of_rank.values() if seq is not None]
+        # A handful of collectives in a whole run: the ranks work alone and meet at the end.
+        if sequences and max(sequences) <= 16:
+            return "uneven_work_across_ranks", 0.65, "the ranks met only at the end, and not all came"
+        return "uneven_data_deadlock", 0.62, "at the end of the data not every rank had a batch left"
+    return None, 0.4, ""
+
+
+def common_rank(observations: Sequence[Observation]) -> int | None:
+    """The one rank that these lines are about, where they agree."""
+    ranks = Counter(item.rank for item in observations if item.rank is not None)
+    return next(iter(ranks)) if len(ranks) == 1 else None

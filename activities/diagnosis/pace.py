@@ -1,0 +1,277 @@
+"""How the job moves, from its own lines: iterations, seconds a step, throughput, loss; and what that says (slower, NaN, spike).
+
+Pure. It reads samples of a log (head, tail, windows between), so that a log made of progress lines costs no more than others."""
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from math import isfinite, isnan
+
+# Lines worth a regular expression; in hyperscan's syntax.
+PATTERNS = {
+    "counted": r"(?i)(?:^|[^a-z0-9])(?:iteration|iter|global_step|opt_step|num_updates|step_in_slice|steps?|batch|it|update)"
+    r"[\"']?\s{0,4}[:=#(\[]?\s{0,8}[\"']?\d+",
+    "rated": r"(?i)\d\s?(?:it/s|(?:s|ms)/it|(?:s|ms|sec)/(?:step|batch|iter)|(?:samples|tok|tokens|examples|images|tasks?)/s)",
+    "counted_back": r"\d+it/\d|\|\s{1,3}\d+/\d+ \[",
+    "took": r"(?i)(?:iteration|step|batch|epoch)\s.{0,20}took\s+[\d.]+",
+    "loss": r"(?i)[\"']?\bloss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
+    "throughput": r"(?i)throughput\b.{0,30}\d",
+}
+
+_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_ITERATION = (
+    re.compile(
+        r"(?i)(?:^|[^a-z0-9_])(?:iteration|iter|global_step|global step|opt_step|num_updates|step_in_slice)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"
+    ),
+    re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:steps?|time step)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"),
+    re.compile(r"(?:^|\s)(\d+)it/\d"),
+    re.compile(r"\|\s*(\d+)/\d+ \["),
+    re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:batch|update|it)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"),
+)
+_SECONDS = (
+    (re.compile(rf"(?i)elapsed time per iteration \((ms|s)\):\s*({_NUMBER})"), "named"),
+    (
+        re.compile(
+            r"(?i)(?:step[_ ]?time|timing_s/step|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter_time)"
+            rf"[\"']?\s*[:=]?\s*({_NUMBER})\s*(ms|s)?"
+        ),
+        "after",
+    ),
+    (re.compile(rf"({_NUMBER})\s?(ms|s|sec|seconds)\s?/\s?(?:it|step|iter|iteration|batch)\b"), "after"),
+    (re.compile(rf"({_NUMBER})\s?it/s\b"), "per"),
+    (re.compile(rf"(?i)\btime:\s*({_NUMBER}), data_time"), "after"),
+    (re.compile(rf"\|\s*({_NUMBER})\s?(s)\s*$"), "after"),
+)
+_RATE = (
+    re.compile(
+        r"(?i)(?:throughput|speed|samples per second|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|tps|wps)"
+        rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
+    ),
+    re.compile(rf"(?i)({_NUMBER})\s?(?:samples|examples|tokens|tok|images|imgs|seqs)/s(?:ec)?"),
+    re.compile(rf"(?i)algbw\s+({_NUMBER})"),
+)
+_LOSS = re.compile(
+    r"(?i)(?:^|[\s\"'|,({/_:])(?:lm |train |training |per_token_|ce_|crossentropy|total_)?loss(?:_avg_rank)?[\"']?"
+    rf"\s*[:=]?\s*[\"']?({_NUMBER})(?![\w/])"
+)
+_GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s*[:=]?\s*[\"']?({_NUMBER})")
+_RANKWISE = re.compile(r"(?:^|[\s,(\[{])(?:rank ?)?(\d{1,5}) ?[:=] ?(\d+\.\d+)(?=\s?m?s?(?:[\s,)\]}]|$))")
+_OF_TOTAL = re.compile(r"(?:^|[\s|(\[])(\d+)\s*/\s*(\d+)(?=[\s\])|,]|$)")
+_HOST_MEMORY = re.compile(r"(?i)\b(?:host_?mem\w*|mem_used|cpu_?mem\w*|ram(?:_used)?|rss|host memory)\b\D{0,14}([\d.]+)\s?(?:%|[GT]i?B)")
+_NAN_ITERATIONS = re.compile(r"number of nan iterations:\s*(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One line that tells how the job moves. None: the line does not say."""
+
+    position: int
+    line: int
+    iteration: int | None
+    seconds: float | None
+    rate: float | None
+    loss: float | None
+    gradient: float | None
+    at: datetime | None
+    stream: str = ""
+    by_rank: tuple[tuple[int, float], ...] = ()
+    nan_iterations: int = 0
+    share_done: float | None = None
+    host_memory: float | None = None
+
+
+def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream: str) -> Mark | None:
+    """The mark a line makes; None when it has none."""
+    text = text[:2000]
+    iteration = next((int(found[1]) for pattern in _ITERATION if (found := pattern.search(text)) and len(found[1]) < 12), None)
+    seconds = _seconds_of(text)
+    rate = next((value for pattern in _RATE if (found := pattern.search(text)) and (value := _number(found[1])) is not None), None)
+    loss = _number(found[1]) if (found := _LOSS.search(text)) else None
+    gradient = _number(found[1]) if (found := _GRADIENT.search(text)) else None
+    nans = int(found[1]) if (found := _NAN_ITERATIONS.search(text)) else 0
+    total = _OF_TOTAL.search(text)
+    share = int(total[1]) / int(total[2]) if total and len(total[1]) < 12 and len(total[2]) < 12 and int(total[2]) > 0 else None
+    memory = _number(found[1]) if (found := _HOST_MEMORY.search(text)) else None
+    by_rank = tuple((int(rank), float(value)) for rank, value in _RANKWISE.findall(text)) if text.count(":") + text.count("=") >= 4 else ()
+    by_rank = by_rank if len(by_rank) >= 4 and len({rank for rank, _ in by_rank}) == len(by_rank) else ()
+    if iteration is None and seconds is None and loss is None and rate is None and share is None:
+        return None
+    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, nans, share, memory)
+
+
+def _seconds_of(text: str) -> float | None:
+    for pattern, form in _SECONDS:
+        if not (found := pattern.search(text)):
+            continue
+        groups = [group for group in found.groups() if group]
+        unit = next((group for group in groups if group.lower() in ("ms", "s", "sec", "seconds")), "s").lower()
+        value = next((number for group in groups if (number := _number(group)) is not None), None)
+        if value is None or not isfinite(value) or value <= 0:
+            continue
+        if form == "per":
+            return 1 / value
+        return value / 1000 if unit == "ms" else value
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------------ what it says
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """The job became slower and stayed so."""
+
+    early_seconds: float
+    late_seconds: float
+    since_line: int
+    is_gradual: bool
+    is_stepped: bool
+    comes_and_goes: bool = False
+
+    @property
+    def factor(self) -> float:
+        return self.late_seconds / self.early_seconds
+
+
+FEWEST_STEPS = 8  # fewer say nothing about a trend
+CLEARLY_SLOWER = 1.25  # more than evaluation, data or routing usually cause
+BARELY_SLOWER = 1.03  # counts only where the steps are very even: ten times the usual spread
+
+
+def step_seconds(marks: Sequence[Mark]) -> list[tuple[int, float]]:
+    """(line, seconds a step), from what the lines say or, where they do not, from their times and counts."""
+    told = [(mark.line, mark.seconds) for mark in marks if mark.seconds is not None]
+    rated = [(mark.line, 1 / mark.rate) for mark in marks if mark.rate and mark.rate > 0 and isfinite(mark.rate)]
+    if len(told) >= FEWEST_STEPS:
+        # A progress bar's own rate is smoothed; a throughput beside it says more.
+        return rated if len(rated) >= len(told) and _spread([value for _, value in told]) == 0 else [(line, value) for line, value in told]
+    if len(rated) >= FEWEST_STEPS:
+        return rated
+    timed = [mark for mark in marks if mark.at is not None and mark.iteration is not None]
+    found: list[tuple[int, float]] = []
+    for before, after in pairwise(timed):
+        if before.at and after.at and before.iteration is not None and after.iteration is not None and before.stream == after.stream:
+            steps = after.iteration - before.iteration
+            seconds = (after.at - before.at).total_seconds()
+            if 0 < steps < 10_000 and seconds > 0:
+                found.append((after.line, seconds / steps))
+    return found
+
+
+def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
+    """The slow-down these marks show, or None."""
+    steps = step_seconds(marks)[1:]  # the first step compiles and warms up
+    if len(steps) < FEWEST_STEPS:
+        return None
+    values = [value for _, value in steps]
+    third = max(3, len(values) // 3)
+    early, late = values[:third], values[-third:]
+    early_median, late_median = statistics.median(early), statistics.median(late)
+    if early_median <= 0:
+        return None
+    factor = late_median / early_median
+    spread = _spread(early)
+    sustained = sum(value > early_median * (1 + (factor - 1) / 2) for value in late) >= 0.8 * len(late)
+    clearly = factor >= CLEARLY_SLOWER and late_median - early_median > 4 * spread
+    barely = (
+        factor >= BARELY_SLOWER and late_median - early_median > 10 * spread and min(late) > max(sorted(early)[: max(1, len(early) - 1)])
+    )
+    if sustained and (clearly or barely):
+        limit = early_median * (1 + (factor - 1) / 2)
+        since = next(line for line, value in steps if value > limit)
+        middle = statistics.median(values[third:-third] or late)
+        gradual = early_median * (1 + (factor - 1) * 0.2) < middle < early_median * (1 + (factor - 1) * 0.8)
+        return Slowdown(early_median, late_median, since, gradual, not gradual)
+    slow = [value > 1.5 * early_median for value in values]
+    bouts = sum(1 for before, now in pairwise(slow) if now and not before)
+    if bouts >= 3 and 0.15 <= sum(slow) / len(slow) <= 0.85:
+        late_value = statistics.median([value for value, is_slow in zip(values, slow, strict=True) if is_slow])
+        since = next(line for (line, _), is_slow in zip(steps, slow, strict=True) if is_slow)
+        return Slowdown(early_median, late_value, since, False, False, comes_and_goes=True)
+    return None
+
+
+def slow_ranks(marks: Sequence[Mark]) -> tuple[int, ...]:
+    """Ranks clearly slower than the others in the rank-by-rank figures the job prints: NVRx's relative score, threshold 0.75,
+    asked of most of the lines because one bad window is noise (facts/attribution §1.8)."""
+    lines = [mark.by_rank for mark in marks if mark.by_rank]
+    if len(lines) < 2:
+        return ()
+    counts: dict[int, int] = {}
+    for line in lines:
+        typical = statistics.median_low([value for _, value in line])
+        for rank, value in line:
+            if value > 0 and typical / value < 0.75:
+                counts[rank] = counts.get(rank, 0) + 1
+    return tuple(sorted(rank for rank, count in counts.items() if count * 3 >= len(lines) * 2))
+
+
+def host_memory_grew(marks: Sequence[Mark]) -> bool:
+    """True when the host memory that the job prints only ever grew, by a fifth or more, over enough lines to be a trend."""
+    values = [mark.host_memory for mark in marks if mark.host_memory is not None]
+    if len(values) < 5:
+        return False
+    rising = sum(after >= before for before, after in pairwise(values))
+    return values[-1] >= 1.2 * values[0] and rising >= 0.8 * (len(values) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the losses say."""
+
+    is_nan: bool = False
+    from_the_start: bool = False
+    diverged: bool = False
+    spike_recovered: bool = False
+    line: int | None = None
+    text: str = ""
+
+
+def numbers_of(marks: Sequence[Mark]) -> Numbers:
+    """NaN that stays, divergence that stays, or a spike that went away."""
+    losses = [(mark.line, mark.loss) for mark in marks if mark.loss is not None]
+    if len(losses) < 2:
+        return Numbers()
+    tail = losses[-max(2, min(5, len(losses) // 4)) :]
+    bad = [isnan(value) or not isfinite(value) for _, value in losses]
+    if all(isnan(value) or not isfinite(value) for _, value in tail):
+        first = bad.index(True)
+        return Numbers(is_nan=True, from_the_start=first <= max(1, len(losses) // 20), line=losses[first][0])
+    finite = [(line, value) for (line, value), is_bad in zip(losses, bad, strict=True) if not is_bad]
+    if len(finite) < 10:
+        return Numbers()
+    values = [value for _, value in finite]
+    base = statistics.median(values[: max(5, len(values) // 4)])
+    end = statistics.median(values[-5:])
+    highest = max(values)
+    where = values.index(highest)
+    spread = max(_spread(values[: max(5, len(values) // 4)]), abs(base) * 0.01)
+    if base > 0 and end > 1.8 * base and end - base > 10 * spread:
+        return Numbers(diverged=True, line=finite[where][0])
+    if (
+        base > 0
+        and highest > 1.4 * base
+        and highest - base > 10 * spread
+        and 3 <= where < len(values) - 5
+        and end < base + (highest - base) * 0.2
+    ):
+        return Numbers(spike_recovered=True, line=finite[where][0])
+    return Numbers()
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Median absolute deviation: not moved by one slow step."""
+    middle = statistics.median(values)
+    return statistics.median([abs(value - middle) for value in values])

@@ -1,0 +1,347 @@
+"""One pass over the logs: signature hits, phases, progress marks, launcher tables, who runs where. Bounded whatever the size.
+
+The engine calls `read`; what it returns is facts in the order they stand, no judgement."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from activities.diagnosis import pace, scan
+from activities.diagnosis.pace import Mark
+from activities.diagnosis.scan import LineHits, MultiPattern
+from activities.diagnosis.signals import LogSource
+from activities.diagnosis.signatures import Role, Signature
+from activities.logs.prefixes import Prefixed, parse_prefix
+from activities.records import SignalSource
+
+FIRST_KEPT = 400  # hits of one signature kept with their text; beyond that they are counted
+LONGEST_TEXT = 600
+CONTEXT_BYTES = 24 << 10  # what stands before an exception: a traceback
+CONTEXTS_KEPT = 24
+WINDOW_EVERY = 8  # blocks of scan.READ_BYTES between two samples of progress, in the middle of a large log
+WHOLE_BYTES = 64 << 20  # a log up to this size is sampled everywhere
+TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
+MARKS_A_BLOCK = 3000
+
+# Structure that is no event: launcher tables, communicator sizes, addresses.
+STRUCTURE = {
+    "_host": r"\bhost +: \S",
+    "_rank": r"\brank +: \d+ \(local_rank: \d+\)",
+    "_exitcode": r"\bexitcode +: -?\d+",
+    "_root_cause": r"Root Cause \(first observed failure\)",
+    "_nranks": r"\bn[rR]anks \d+|world[ _]size\D{0,4}\d+|\bnum_processes[=:]\s?\d+",
+    "_elastic_failed": r"failed \(exitcode: -?\d+\) local_rank: \d+",
+    "_elastic_sigterm": r"Sending process \d+ closing signal SIG",
+    "_bootstrap": r"Bootstrap : Using \S+:[\d.]+<",
+    "_srun_tasks": r"error: [\w.\[\],-]+: tasks? [\d,-]+: ",
+    "_traceback": r"Traceback \(most recent call last\)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One fact that may be a cause: a line of a log, a kernel finding, a reading, a scheduler's word."""
+
+    signature: str
+    role: Role
+    weight: float
+    text: str
+    cause: str | None = None
+    source: SignalSource = SignalSource.LOG
+    line: int | None = None
+    position: int = 0
+    at: datetime | None = None
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+    named_node: str | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+    context: str = ""
+    isolate: bool = False
+    log: str = ""
+
+    @property
+    def place(self) -> str | None:
+        """The node it points at: the one named in the message goes before the one that printed it."""
+        return self.named_node or self.node
+
+
+@dataclass(slots=True)
+class Failure:
+    """One row of a launcher's table of failed ranks."""
+
+    host: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    exitcode: int | None = None
+    is_root_cause: bool = False
+
+
+@dataclass(slots=True)
+class Reading:
+    """Everything one pass found."""
+
+    observations: list[Observation] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    ranks: dict[str, set[int]] = field(default_factory=dict)
+    nodes: dict[str, set[str]] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    phases: list[tuple[int, int, str, str]] = field(default_factory=list)  # position, line, phase, text
+    failures: list[Failure] = field(default_factory=list)
+    rank_nodes: dict[int, str] = field(default_factory=dict)
+    address_nodes: dict[str, str] = field(default_factory=dict)
+    printing_nodes: set[str] = field(default_factory=set)
+    world_size: int | None = None
+    local_world: int = 0
+    tracebacks: int = 0
+    kernel_lines: list[str] = field(default_factory=list)
+    lines: int = 0
+    bytes: int = 0
+    last_text: str = ""
+    last_at: datetime | None = None
+
+
+class Reader:
+    """The matchers, compiled once; `read` may be called from several threads."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self.signatures = {row.id: row for row in signatures if row.where != "scheduler"}
+        self._extracts = {row.id: re.compile(row.extracts) for row in signatures if row.extracts}
+        self._events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
+        self._pace = MultiPattern(pace.PATTERNS, dense_hits=MARKS_A_BLOCK)
+
+    def read(self, logs: Sequence[LogSource], *, near: datetime | None) -> Reading:
+        """Reads every log to its end, in the order given."""
+        reading = Reading()
+        for log in logs:
+            self._read_one(log, reading, near)
+        return reading
+
+    def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
+        state = _LogState(log.name, reading, near, self.signatures, self._extracts)
+        line = log.starts_at_line
+        previous: tuple[int, bytes, int] | None = None
+        with log.stream() as stream:
+            for index, (offset, block) in enumerate(scan.blocks(stream)):
+                if previous is not None:
+                    self._take_pace(state, *previous, sampled=index <= 1 or offset < WHOLE_BYTES or index % WINDOW_EVERY == 0)
+                self._take_events(state, offset, block, line)
+                previous = (offset, block, line)
+                line += block.count(b"\n")
+        if previous is not None:
+            self._take_pace(state, *previous, sampled=True)
+            reading.bytes += previous[0] + len(previous[1])
+            state.take_tail(previous[1][-TAIL_LINES_BYTES:])
+        reading.lines = max(reading.lines, line)
+        state.finish()
+
+    def _take_events(self, state: "_LogState", offset: int, block: bytes, first_line: int) -> None:
+        line, counted = first_line, 0
+        for hit in self._events.scan(block):
+            line += block.count(b"\n", counted, hit.start)
+            counted = hit.start
+            state.take(block, hit, offset=offset, line=line)
+
+    def _take_pace(self, state: "_LogState", offset: int, block: bytes, first_line: int, *, sampled: bool) -> None:
+        if not sampled:
+            return
+        line, counted = first_line, 0
+        for hit in self._pace.scan(block):
+            line += block.count(b"\n", counted, hit.start)
+            counted = hit.start
+            text = block[hit.start : min(hit.end, hit.start + 2000)].decode(errors="replace")
+            prefixed = parse_prefix(text, near=state.near)
+            stream = f"{state.name}:{prefixed.rank}:{prefixed.node}"
+            mark = pace.mark_of(prefixed.text, position=state.base + offset + hit.start, line=line, at=prefixed.at, stream=stream)
+            if mark is not None:
+                state.reading.marks.append(mark)
+
+
+_NRANKS = re.compile(r"n[rR]anks (\d+)|world[ _]size\D{0,4}(\d+)|num_processes[=:]\s?(\d+)")
+_TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
+_BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
+_SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
+_JAX_TASK = re.compile(r"^\s*(?:\[task \d+\] )?/job:\w+/replica:\d+/task:(\d+)")
+
+
+class _LogState:
+    """What is remembered while one log is read."""
+
+    def __init__(
+        self,
+        name: str,
+        reading: Reading,
+        near: datetime | None,
+        signatures: Mapping[str, Signature],
+        extracts: Mapping[str, re.Pattern[str]],
+    ) -> None:
+        self.name, self.reading, self.near = name, reading, near
+        self.signatures, self.extracts = signatures, extracts
+        self.base = reading.bytes
+        self.failure: Failure | None = None
+        self.in_root_cause = False
+        self.ignored_exceptions = 0
+        self.ignored_until = 0
+        self.contexts = 0
+        self.sigterms: dict[str, int] = {}
+
+    def take(self, block: bytes, hit: LineHits, *, offset: int, line: int) -> None:
+        names, start, end = hit.ids, hit.start, hit.end
+        rows = [self.signatures[i] for i in names if i in self.signatures]
+        for row in rows:
+            self.reading.counts[row.id] = self.reading.counts.get(row.id, 0) + 1
+        structure = [i for i in names if i.startswith("_")]
+        if not structure and all(self.reading.counts[row.id] > FIRST_KEPT and row.role is not Role.PROGRESS for row in rows):
+            return
+        raw = block[start : min(end, start + scan.LINE_WINDOW_BYTES)].decode(errors="replace")
+        prefixed = parse_prefix(raw, near=self.near)
+        if self.near is None and prefixed.at is not None:
+            self.near = prefixed.at
+        if prefixed.node:
+            self.reading.printing_nodes.add(prefixed.node)
+            if prefixed.rank is not None:
+                self.reading.rank_nodes.setdefault(prefixed.rank, prefixed.node)
+        if structure:
+            self._structure(structure, raw, prefixed.node)
+        if rows:
+            context = self._context(rows, block, start)
+            self._observe(rows, raw, prefixed, context=context, position=self.base + offset + start, line=line)
+
+    def _context(self, rows: Sequence[Signature], block: bytes, start: int) -> str:
+        if self.contexts >= CONTEXTS_KEPT or not any(row.role is Role.PRIMARY for row in rows):
+            return ""
+        self.contexts += 1
+        return block[max(0, start - CONTEXT_BYTES) : start].decode(errors="replace")
+
+    def _observe(self, rows: Sequence[Signature], raw: str, prefixed: Prefixed, *, context: str, position: int, line: int) -> None:
+        text, at, rank, node = prefixed.text, prefixed.at, prefixed.rank, prefixed.node
+        hidden = any(row.role is Role.BENIGN for row in rows)
+        if any(row.id == "exception_ignored" for row in rows):
+            # Python prints the traceback of an exception it discarded right after saying so; the traceback is not an event.
+            self.ignored_exceptions += 1
+            self.ignored_until = line + 60
+        if not hidden and self.ignored_exceptions and line <= self.ignored_until and any(row.id == "python_exception" for row in rows):
+            self.ignored_exceptions -= 1
+            hidden = True
+        if any(row.id == "nvrm_line" for row in rows) and len(self.reading.kernel_lines) < FIRST_KEPT:
+            self.reading.kernel_lines.append(raw[:2000])
+        events = [row for row in rows if row.role in (Role.PRIMARY, Role.CASCADE)]
+        if any(row.role in (Role.CASCADE, Role.TEARDOWN) for row in rows):
+            # An exception class that a launcher or a peer raises is told by its own row.
+            events = [row for row in events if row.id != "python_exception"]
+        if events and hidden:
+            events = []
+        # One line is one event: its most telling row. A wrapped exception is told by what it wraps.
+        best = max(events, key=lambda row: (row.role is Role.PRIMARY and row.id != "python_exception", row.weight), default=None)
+        kept = [row for row in rows if row.role not in (Role.PRIMARY, Role.CASCADE)] + ([best] if best else [])
+        for row in kept:
+            if row.role is Role.PROGRESS:
+                if row.phase:
+                    self.reading.phases.append((position, line, row.phase, text[:200]))
+                continue
+            groups = self._groups(row.id, raw)
+            named_rank = groups.get("rank")
+            where = rank if rank is not None else int(named_rank) if named_rank and named_rank.isdigit() else None
+            if where is not None:
+                self.reading.ranks.setdefault(row.id, set()).add(where)
+            if node:
+                self.reading.nodes.setdefault(row.id, set()).add(node)
+            if self.reading.counts[row.id] > FIRST_KEPT:
+                continue
+            self.reading.observations.append(
+                Observation(
+                    signature=row.id,
+                    role=row.role,
+                    weight=row.weight,
+                    text=text.strip()[:LONGEST_TEXT],
+                    cause=row.cause,
+                    line=line,
+                    position=position,
+                    at=at,
+                    rank=where,
+                    node=node,
+                    gpu=groups.get("gpu"),
+                    named_node=groups.get("node"),
+                    groups=groups,
+                    context=context if row.role is Role.PRIMARY else "",
+                    log=self.name,
+                )
+            )
+
+    def _groups(self, signature: str, text: str) -> dict[str, str]:
+        pattern = self.extracts.get(signature)
+        found = pattern.search(text[:4000]) if pattern else None
+        if found is None:
+            return {}
+        # `node2` is another way to say `node`: alternatives of one pattern cannot share a name.
+        return {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
+
+    def _structure(self, ids: Sequence[str], raw: str, node: str | None) -> None:
+        reading = self.reading
+        for name in ids:
+            match name:
+                case "_root_cause":
+                    self._close_failure()
+                    self.in_root_cause = True
+                case "_host" | "_rank" | "_exitcode":
+                    self._table_row(raw)
+                case "_nranks":
+                    if found := _NRANKS.search(raw):
+                        size = int(next(group for group in found.groups() if group))
+                        if 0 < size < 1_000_000:
+                            reading.world_size = max(reading.world_size or 0, size)
+                case "_elastic_sigterm" | "_elastic_failed":
+                    agent = node or "-"
+                    self.sigterms[agent] = self.sigterms.get(agent, 0) + 1
+                    reading.local_world = max(reading.local_world, self.sigterms[agent] if self.sigterms[agent] <= 16 else 0)
+                case "_bootstrap":
+                    if node and (found := _BOOTSTRAP.search(raw)):
+                        reading.address_nodes.setdefault(found[1], node)
+                case "_srun_tasks":
+                    if found := _SRUN_TASKS.search(raw):
+                        for rank in _numbers(found[2]):
+                            reading.rank_nodes.setdefault(rank, found[1])
+                case "_traceback":
+                    reading.tracebacks += 1
+                case _:
+                    continue
+
+    def _table_row(self, raw: str) -> None:
+        if not (found := _TABLE.search(raw)):
+            return
+        key, value, local = found.groups()
+        if key == "host":
+            self._close_failure()
+            self.failure = Failure(host=value.split("(")[0], is_root_cause=self.in_root_cause)
+        elif self.failure is not None and key == "rank" and value.isdigit():
+            self.failure.rank, self.failure.local_rank = int(value), int(local) if local else None
+        elif self.failure is not None and key == "exitcode" and value.lstrip("-").isdigit():
+            self.failure.exitcode = int(value)
+
+    def _close_failure(self) -> None:
+        if self.failure is not None:
+            self.reading.failures.append(self.failure)
+            if self.failure.rank is not None and self.failure.host:
+                self.reading.rank_nodes.setdefault(self.failure.rank, self.failure.host)
+        self.failure = None
+
+    def take_tail(self, tail: bytes) -> None:
+        """The last time printed; a log whose heartbeats go on while its steps do not is told by it."""
+        for raw in reversed(tail.decode(errors="replace").splitlines()[-100:]):
+            if (at := parse_prefix(raw[:2000], near=self.near).at) is not None:
+                self.reading.last_at = max(at, self.reading.last_at or at)
+                return
+
+    def finish(self) -> None:
+        self._close_failure()
+
+
+def _numbers(text: str) -> list[int]:
+    """`0-7,9` as numbers, bounded."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            numbers.extend(range(int(first), min(int(last) if last.isdigit() else int(first), int(first) + 4096) + 1))
+    return numbers

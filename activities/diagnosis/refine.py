@@ -1,0 +1,295 @@
+"""A cause in its context: the same line means different things at start, while saving, on one node of many, or for the third time.
+
+Each rule is a function from the context to another cause, with the reason; the table at the end lists them by the causes they
+look at. Pure; called by the engine once the first cause is chosen."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from activities.diagnosis import pace
+from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.scheduler_facts import SchedulerFacts
+from activities.diagnosis.suspects import Whereabouts
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a rule may look at."""
+
+    primary: Observation
+    same: Sequence[Observation]  # further observations of the same cause
+    observations: Sequence[Observation]
+    reading: Reading
+    facts: SchedulerFacts
+    whereabouts: Whereabouts
+    phase: str | None  # what the job was doing when the primary was printed
+    stepped: bool  # it had made steps before
+    steps_after: bool  # it made steps after
+    training_ended: bool  # it had said that training was over
+
+    @property
+    def nodes(self) -> set[str]:
+        """Nodes with this same trouble."""
+        return {node for item in (self.primary, *self.same) if (node := self.whereabouts.locate(item)[0]) is not None}
+
+    @property
+    def follows_node(self) -> bool:
+        nodes = self.nodes
+        return len(nodes) == 1 and self.facts.repeats(next(iter(nodes)))
+
+    def seen(self, signature: str) -> bool:
+        return self.reading.counts.get(signature, 0) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """Another cause, how sure, and why."""
+
+    cause: str
+    confidence: float
+    because: str
+
+
+Rule = Callable[[Context], Refined | None]
+
+
+def refine(cause: str, context: Context) -> Refined | None:
+    """The first rule for `cause` that has something to say; None leaves it as it is."""
+    return next((refined for rule in _RULES.get(cause, ()) if (refined := rule(context)) is not None), None)
+
+
+# ------------------------------------------------------------------------------------------------- the device or the program
+
+
+def _segfault(context: Context) -> Refined | None:
+    if context.training_ended:
+        return Refined("launcher_teardown_hang", 0.75, "the training had ended and was saved; the launcher crashed while it closed down")
+    if context.follows_node:
+        return Refined("flaky_node_segfault", 0.8, "the same node crashed other work before")
+    return None
+
+
+def _sigill(context: Context) -> Refined | None:
+    if context.follows_node:
+        return Refined("faulty_node_sigill", 0.85, "other work failed on the same node and passed elsewhere")
+    count = context.facts.node_count or len(context.facts.nodes)
+    if count > 1 and len(context.nodes) == 1 and _every_rank_speaks(context):
+        return Refined("faulty_node_sigill", 0.75, f"one of {count} nodes only, though all run the same program")
+    return None
+
+
+def _every_rank_speaks(context: Context) -> bool:
+    return len(context.reading.printing_nodes | context.nodes) > 1 or context.stepped
+
+
+def _illegal_access(context: Context) -> Refined | None:
+    if context.follows_node:
+        return Refined("illegal_memory_access_faulty_gpu", 0.82, "it follows the node: other work failed there before and not elsewhere")
+    return None
+
+
+def _cuda_oom(context: Context) -> Refined | None:
+    texts = [item.text for item in (context.primary, *context.same)]
+    sizes = next((found for text in texts if (found := _sizes(text))), None)
+    ranks = {item.rank for item in (context.primary, *context.same) if item.rank is not None}
+    gpus = {item.gpu for item in (context.primary, *context.same) if item.gpu is not None}
+    if (
+        len(ranks) >= 3
+        and gpus == {"0"}
+        and len(context.nodes) <= 1
+        and not context.stepped
+        and any(text.count("Process ") >= 2 for text in texts)
+    ):
+        return Refined("gpu_mapping_config", 0.8, f"{len(ranks)} ranks all use GPU 0")
+    if sizes is not None and not context.stepped:
+        capacity, free, own = sizes
+        if capacity > 0 and own < 0.3 * capacity and capacity - free - own > 0.5 * capacity:
+            return Refined(
+                "gpu_not_clean_at_start",
+                0.82,
+                f"{capacity - free - own:.1f} of {capacity:.1f} GiB were in use by others before the job did anything",
+            )
+    at_creation = any(
+        re.search(r"CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure.{0,6}out of memory", text) for text in texts
+    )
+    tried = any("Tried to allocate" in text for text in texts)
+    if at_creation and not tried and not context.stepped:
+        if context.follows_node:
+            return Refined("faulty_gpu_oom_at_init", 0.82, "creating a context on an empty GPU failed, and the node has failed others")
+        if len(ranks) == 1 and (context.reading.world_size or 0) > 1 and _at_set_device(context):
+            return Refined("faulty_gpu_oom_at_init", 0.72, "creating a context failed on one GPU of many before anything was allocated")
+    if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
+        return Refined("wrong_gpu_type", 0.6, f"an earlier attempt had {earlier[1]} GPUs")
+    return None
+
+
+def _at_set_device(context: Context) -> bool:
+    return bool(
+        re.search(
+            r"set_device|_cuda_setDevice|cudaSetDevice|cuda\.init|_lazy_init|cuCtxCreate|cudaMalloc.*init", context.primary.context[-4000:]
+        )
+    )
+
+
+def _sizes(text: str) -> tuple[float, float, float] | None:
+    """(capacity, free, held by this process) in GiB, from either wording of torch's allocator."""
+    old = re.search(
+        r"([\d.]+) ([GM])iB total capacity; ([\d.]+) ([GM])iB already allocated; ([\d.]+) ([GM])iB free(?:; ([\d.]+) ([GM])iB reserved)?",
+        text,
+    )
+    if old:
+        held = _gib(old[7], old[8]) if old[7] else _gib(old[3], old[4])
+        return _gib(old[1], old[2]), _gib(old[5], old[6]), held
+    new = re.search(r"total capacity of ([\d.]+) ([GM])iB of which ([\d.]+) ([GM])iB is free", text)
+    own = re.search(r"(?:this process has|of the allocated memory) ([\d.]+) ([GM])iB", text)
+    if new:
+        return _gib(new[1], new[2]), _gib(new[3], new[4]), _gib(own[1], own[2]) if own else 0.0
+    return None
+
+
+def _gib(value: str, unit: str) -> float:
+    return float(value) / (1 if unit == "G" else 1024)
+
+
+# --------------------------------------------------------------------------------------------------------- memory and files
+
+
+def _host_oom(context: Context) -> Refined | None:
+    if context.phase == "checkpoint":
+        return Refined("host_oom_checkpoint_save", 0.82, "memory ran out while a checkpoint was being saved")
+    if pace.host_memory_grew(context.reading.marks):
+        return Refined("host_oom_memory_leak", 0.8, "host memory had grown from step to step")
+    return None
+
+
+def _actor_died(context: Context) -> Refined | None:
+    if pace.host_memory_grew(context.reading.marks):
+        return Refined("host_oom_memory_leak", 0.7, "host memory had grown from step to step until the worker was killed")
+    return None
+
+
+def _io_error(context: Context) -> Refined | None:
+    if (
+        not context.stepped
+        and re.search(r"(?i)load|restore|read_file|resum", context.primary.context[-3000:])
+        and "errno 5" in context.primary.text.lower()
+    ):
+        return Refined("checkpoint_read_transient", 0.62, "reading failed below the file, while loading")
+    return None
+
+
+def _checkpoint(context: Context) -> Refined | None:
+    ranks = context.reading.ranks.get(context.primary.signature, set())
+    size = context.reading.world_size or 0
+    again = re.search(
+        r"(?i)(?:same checkpoint|checkpoint\S*).{0,80}(?:load(?:s|ed)|read|verif\w+|ok|intact|good|success)",
+        context.facts.text + "\n" + context.facts.earlier_text,
+    )
+    loaded = any(
+        phase == "+training" and re.search(r"(?i)successfully loaded|loaded checkpoint", text)
+        for _, _, phase, text in context.reading.phases
+    )
+    if again:
+        return Refined("checkpoint_read_transient", 0.78, "the same checkpoint was read without trouble at another time")
+    if loaded and size >= 4 and 0 < len(ranks) <= max(1, size // 8):
+        return Refined("checkpoint_read_transient", 0.66, f"only {len(ranks)} of {size} ranks could not read what the others read")
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------------ network
+
+
+def _port(context: Context) -> Refined | None:
+    if context.steps_after or (context.seen("ib_device_marked_failed") and not context.facts.ended_badly):
+        return Refined("ib_port_down_degraded", 0.78, "the job went on stepping without the port")
+    return None
+
+
+def _transport(context: Context) -> Refined | None:
+    roce = any(re.search(r"RoCE|(?:local|remote)\s?G[Ii][Dd]s?\s*:?:?ffff", item.text) for item in (context.primary, *context.same))
+    if roce and not context.stepped and len(context.nodes) >= 2 and not context.seen("ib_flushed"):
+        return Refined("roce_gid_misconfig", 0.66, "over RoCE, at the first connection, on several nodes")
+    return None
+
+
+def _remote_error(context: Context) -> Refined | None:
+    if context.seen("gloo_loopback"):
+        return Refined("wrong_network_interface", 0.75, "a rank had bound to the loopback address")
+    return None
+
+
+def _barrier(context: Context) -> Refined | None:
+    around = context.primary.context[-4000:] + context.primary.text
+    if "PjRT_Client_Connect" in context.primary.text and not re.search(r"localhost|127\.0\.0\.1", around + context.reading.last_text):
+        return Refined("nodes_started_too_far_apart", 0.6, "processes on other hosts had not joined in time")
+    return None
+
+
+def _address(context: Context) -> Refined | None:
+    if re.search(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located", context.facts.text):
+        return Refined("rdzv_port_conflict", 0.75, "another job runs on the same node")
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------- scheduler
+
+
+def _kill_task(context: Context) -> Refined | None:
+    if context.facts.state == "TIMEOUT" or context.seen("time_limit"):
+        return Refined("time_limit_unkillable_node_drained", 0.88, "the time limit was reached and Slurm could not end every process")
+    return None
+
+
+def _time_limit(context: Context) -> Refined | None:
+    if any(item.signature == "kill_task_failed" for item in context.observations):
+        return Refined("time_limit_unkillable_node_drained", 0.88, "the time limit was reached and Slurm could not end every process")
+    return None
+
+
+def _preempted(context: Context) -> Refined | None:
+    if context.facts.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED") or re.search(
+        r"(?i)requeued?\b(?!=(?:0|no|false))", context.facts.text
+    ):
+        return Refined("preempted_requeued", 0.9, "Slurm has requeued it already")
+    return None
+
+
+def _numbers(context: Context) -> Refined | None:
+    if context.seen("library_changed") or re.search(
+        r"(?i)upgrad|downgrad|new (?:image|version)|version.{0,20}(?:->|→|changed)", context.facts.text + context.facts.earlier_text
+    ):
+        return Refined("nan_after_library_upgrade", 0.72, "it came with a change of a library")
+    if pace.numbers_of(context.reading.marks).from_the_start and not any(
+        phase == "+training" and "oad" in text for _, _, phase, text in context.reading.phases
+    ):
+        return Refined("loss_nan_data_mismatch", 0.6, "the loss was not a number from the first steps on")
+    return None
+
+
+def _no_gpus(context: Context) -> Refined | None:
+    count = context.facts.node_count or len(context.facts.nodes)
+    if count > 1 and len(context.nodes) == 1:
+        return Refined("driver_libs_missing_on_node", 0.66, f"one of {count} nodes shows no GPU")
+    return None
+
+
+_RULES: Mapping[str, tuple[Rule, ...]] = {
+    "segfault_rank": (_segfault, _actor_died),
+    "sigill_config_regression": (_sigill,),
+    "illegal_memory_access_app_bug": (_illegal_access,),
+    "cuda_oom": (_cuda_oom,),
+    "host_oom_cgroup": (_host_oom,),
+    "parallel_fs_unavailable": (_io_error,),
+    "checkpoint_corrupt": (_checkpoint,),
+    "ib_port_error": (_port,),
+    "ib_transport_timeout": (_transport,),
+    "nccl_remote_error_ib": (_remote_error,),
+    "launch_world_size_mismatch": (_barrier,),
+    "address_in_use": (_address,),
+    "node_drain_kill_task_failed": (_kill_task,),
+    "time_limit": (_time_limit,),
+    "preempted": (_preempted,),
+    "loss_divergence_nan": (_numbers,),
+    "gpu_mapping_config": (_no_gpus,),
+}

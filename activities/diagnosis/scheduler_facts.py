@@ -1,0 +1,251 @@
+"""What the scheduler said, read tolerantly into one record: state, codes, nodes, reasons, and how nodes fared before.
+
+It takes the typed Job and Node records of a watch, and the loosely keyed mappings that people and case files have. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from activities.diagnosis.signals import Signals
+from activities.records import JobState, NodeFlag, Record
+from activities.slurm.hostlist import HostlistInvalid, expand
+
+MOST_NODES = 20_000
+_BAD_STATES = {
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "TIMEOUT",
+    "DEADLINE",
+    "PREEMPTED",
+    "CANCELLED",
+    "ERROR",
+    "LAUNCH_FAILED",
+}
+_FAILED_WORDS = re.compile(r"(?i)fail|sigill|sigsegv|segfault|crash|mismatch|error|killed|abort|ecc|xid|illegal|wrong")
+_PASSED_WORDS = re.compile(r"(?i)complet|pass|\bok\b|success|healthy")
+_EARLIER_KEYS = ("previous", "earlier", "last_attempt")
+
+
+class SchedulerFacts(Record):
+    """One scheduler's account of one attempt."""
+
+    state: str = ""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    nodes: tuple[str, ...] = ()
+    node_count: int | None = None
+    task_count: int | None = None
+    lost_nodes: tuple[str, ...] = ()
+    drained_nodes: tuple[str, ...] = ()
+    text: str = Field(default="", description="everything said about this attempt, one `key=value` a line")
+    earlier_text: str = Field(default="", description="everything said about earlier attempts")
+    node_failures: Mapping[str, int] = Field(default_factory=dict, description="failures of other jobs or attempts, by node")
+    node_passes: Mapping[str, int] = Field(default_factory=dict)
+    repeats_on_node: int = Field(default=0, description="recent failures on the job's only node, where only a number was given")
+    restarts: int = 0
+    silent_seconds: float | None = None
+    says_anything: bool = False
+
+    @property
+    def ended_badly(self) -> bool:
+        return self.state in _BAD_STATES or (self.state == "COMPLETED" and bool(self.exit_code))
+
+    @property
+    def ended_well(self) -> bool:
+        return self.state == "COMPLETED" and not self.exit_code
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STAGE_OUT")
+
+    @property
+    def only_node(self) -> str | None:
+        return self.nodes[0] if len(self.nodes) == 1 and self.node_count in (None, 1) else None
+
+    def repeats(self, node: str | None) -> bool:
+        """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
+        if node is None:
+            return False
+        failures = self.node_failures.get(node, 0)
+        elsewhere = sum(count for name, count in self.node_failures.items() if name != node)
+        if node == self.only_node and self.repeats_on_node >= 2:
+            return True
+        return failures >= 2 and failures > 2 * elsewhere
+
+
+def facts_of(signals: Signals) -> SchedulerFacts:
+    """The scheduler's account from whatever form it came in."""
+    loose = signals.scheduler
+    job = signals.job
+    state = _state(loose.get("state") or loose.get("job_state") or (job.state if job else ""))
+    exit_code, exit_signal = _exit(loose.get("exit_code", loose.get("exitcode")))
+    derived, _ = _exit(loose.get("derived_exit_code", loose.get("derived")))
+    if job is not None:
+        exit_code = exit_code if exit_code is not None else job.exit_code
+        exit_signal = exit_signal if exit_signal is not None else job.exit_signal
+        derived = derived if derived is not None else job.derived_exit_code
+    nodes = _nodes(loose.get("nodes") or loose.get("node_list") or loose.get("nodelist") or loose.get("node")) or (job.nodes if job else ())
+    lost = set(_nodes(loose.get("nodes_down") or loose.get("failed_nodes") or loose.get("down_nodes")))
+    drained: set[str] = set()
+    for node in signals.nodes:
+        if node.is_lost:
+            lost.add(node.name)
+        if NodeFlag.DRAIN in node.flags:
+            drained.add(node.name)
+    node_states = loose.get("node_states") or loose.get("node_state")
+    for name, state_said in _by_node(node_states, nodes):
+        upper = state_said.upper()
+        if re.search(r"\bDOWN|NOT_RESPONDING|FAIL\b|\*$", upper):
+            lost.add(name)
+        if "DRAIN" in upper:
+            drained.add(name)
+    now: list[str] = []
+    earlier: list[str] = []
+    for key, said in _flat(loose):
+        is_earlier = any(word in key for word in _EARLIER_KEYS) or "history" in key or "recent" in key
+        (earlier if is_earlier else now).append(f"{key}={said}")
+    if job is not None:
+        now += [f"{key}={value}" for key, value in (("state", job.state), ("reason", job.reason)) if value]
+    now += [f"node_reason={node.name}: {node.reason}" for node in signals.nodes if node.reason]
+    failures, passes, repeats = _history(loose)
+    count = loose.get("node_count") or loose.get("num_nodes") or (job.node_count if job else None)
+    if count is None and isinstance(listed := loose.get("nodes"), str) and (found := re.match(r"(\d+) (?:nodes|hosts)", listed)):
+        count = int(found[1])
+    return SchedulerFacts(
+        state=state,
+        exit_code=exit_code or derived,
+        exit_signal=exit_signal,
+        nodes=nodes,
+        node_count=_integer(count),
+        task_count=_integer(loose.get("task_count") or loose.get("ntasks") or (job.task_count if job else None)),
+        lost_nodes=tuple(sorted(lost)),
+        drained_nodes=tuple(sorted(drained)),
+        text="\n".join(now),
+        earlier_text="\n".join(earlier),
+        node_failures=failures,
+        node_passes=passes,
+        repeats_on_node=repeats,
+        restarts=_integer(loose.get("restarts") or loose.get("restart_count") or (job.restart_count if job else 0)) or 0,
+        silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose),
+        says_anything=bool(loose) or job is not None,
+    )
+
+
+def _silence(loose: Mapping[str, Any]) -> float | None:
+    for key, value in loose.items():
+        if re.search(r"last_output|silent|no_output|log_age|since_last", str(key)) and isinstance(value, int | float):
+            return float(value)
+    return None
+
+
+def _state(value: Any) -> str:
+    text = str(value.value if isinstance(value, JobState) else value or "").upper()
+    return re.split(r"[ +,]", text, maxsplit=1)[0] if text else ""
+
+
+def _exit(value: Any) -> tuple[int | None, int | None]:
+    """`1:0`, `0:15`, 132, '132', and what YAML 1.1 makes of `0:125`."""
+    if isinstance(value, bool) or value is None:
+        return None, None
+    if isinstance(value, int):
+        return value, None
+    found = re.match(r"\s*(-?\d+)(?::(\d+))?", str(value))
+    return (int(found[1]), int(found[2]) if found[2] else None) if found else (None, None)
+
+
+def _integer(value: Any) -> int | None:
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool)
+        else int(value)
+        if isinstance(value, str) and value.isdigit()
+        else None
+    )
+
+
+def _nodes(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        if re.match(r"^\d+ ?(?:nodes|hosts)", value) or " " in value.strip():
+            return ()
+        try:
+            names = expand(value)
+        except HostlistInvalid:
+            return ()
+        return names if len(names) <= MOST_NODES else ()
+    if isinstance(value, Mapping):
+        return tuple(str(name) for name in value)
+    if isinstance(value, Sequence):
+        return tuple(name for item in value if isinstance(item, str) for name in _nodes(item))
+    return ()
+
+
+def _by_node(value: Any, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        yield from ((str(name), str(said)) for name, said in value.items())
+    elif isinstance(value, str) and len(nodes) == 1:
+        yield nodes[0], value
+
+
+def _flat(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    if depth > 6:
+        return
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else str(name), depth + 1)
+    elif isinstance(value, list | tuple):
+        for inner in value[:2000]:
+            yield from _flat(inner, key, depth + 1)
+    elif value is not None:
+        yield key, str(value)[:2000]
+
+
+def _history(loose: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int], int]:
+    failures: dict[str, int] = {}
+    passes: dict[str, int] = {}
+    repeats = 0
+    for key, value in loose.items():
+        name = str(key)
+        if "history" in name or "previous" in name or "recent" in name or "earlier" in name:
+            if isinstance(value, int) and not isinstance(value, bool) and "fail" in name:
+                repeats = max(repeats, value)
+            for node, said, times in _accounts(value, "fail" in name):
+                # A verdict may tell of both; what failed counts.
+                if _FAILED_WORDS.search(said):
+                    failures[node] = failures.get(node, 0) + times
+                elif _PASSED_WORDS.search(said):
+                    passes[node] = passes.get(node, 0) + times
+    return failures, passes, repeats
+
+
+def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[str, str, int]]:
+    """(node, what happened there, how often) from lists of jobs, lists of nodes, and mappings by node."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            if isinstance(item, str):
+                yield item, "failed" if is_failure else item, 1
+                continue
+            yield from _accounts(item, is_failure)
+    elif isinstance(value, Mapping):
+        node = value.get("node") or value.get("nodes") or value.get("host")
+        if node is not None:
+            said = " ".join(str(inner) for key, inner in value.items() if key not in ("node", "nodes", "host", "job", "job_id", "time"))
+            ratio = re.search(r"\b(\d+) ?(?:/|of) ?\d+\b", said)
+            for name in _nodes(node):
+                yield name, said, max(1, int(ratio[1])) if ratio and int(ratio[1]) < 1000 else 1
+            return
+        for name, inner in value.items():
+            if isinstance(inner, int) and not isinstance(inner, bool):
+                yield str(name), "failed" if inner else "passed", max(1, inner)
+            elif isinstance(inner, str):
+                yield (
+                    str(name),
+                    inner,
+                    2 if re.search(r"(?i)repeat|again|\b(?:[2-9]|\d\d+)\b.{0,20}(?:fail|job|time)|several|many", inner) else 1,
+                )
+            elif isinstance(inner, list | tuple):
+                for item in inner:
+                    yield str(name), " ".join(str(part) for part in item.values()) if isinstance(item, Mapping) else str(item), 1
