@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from activities.diagnosis.casefile import CaseUnreadable, read_case
 from activities.diagnosis.signals import LogSource, Signals
 from activities.records import Job, JobState
 from activities.slurm.hostlist import HostlistInvalid, expand
@@ -133,25 +131,11 @@ def _kept_standard_input(directory: Path) -> Path:
 def _case(path: Path) -> Signals | None:
     """A recorded case, or None when the YAML file is none (then it is read as a log)."""
     try:
-        document = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError):
+        signals, _ = read_case(path)
+    except CaseUnreadable:
         return None
-    signals = document.get("signals") if isinstance(document, Mapping) else None
-    if not isinstance(signals, Mapping):
-        return None
-    log = _lines(signals.get("log"))
-    case = Signals(
-        logs=(LogSource(name=str(path), data=log.encode()),) if log else (),
-        kernel_logs={"": kernel} if (kernel := _lines(signals.get("kernel_log"))) else {},
-        gpu_snapshots=readings if isinstance(readings := signals.get("gpu_metrics"), Mapping) else {},
-    )
-    said = signals.get("scheduler")
-    return _with_scheduler(case, said) if isinstance(said, Mapping) else case
-
-
-def _lines(value: Any) -> str:
-    """A block of text, or a list of lines."""
-    return "\n".join(str(line) for line in value) if isinstance(value, list) else str(value or "")
+    # The reader keeps what the scheduler said in its own words; the job it describes is made here, as for `--scheduler`.
+    return _with_scheduler(signals, signals.scheduler)
 
 
 # -------------------------------------------------------------------------------------------------------------- options

@@ -12,7 +12,7 @@ from workers.commands.errors import CommandFailed, ExitCode
 from workers.commands.logging import log_to_file
 from workers.commands.options import run, screen
 from workers.commands.stopping import stop_on_signals
-from workers.demo.demo import a_play, configuration_for, perform, recovered, temporal_server, working
+from workers.demo.demo import a_play, configuration_for, perform, recovered, temporal_server, unless_it_dies, working
 from workers.demo.stage import PrivateSlurmError, stage
 from workers.demo.story import milestone_table
 
@@ -58,8 +58,8 @@ async def _story(*, stays: bool, simulated: bool, install: bool, stop: asyncio.E
         play.say(f"the cluster is {where.title}")
         configuration = configuration_for(play, where, server)
         client = await connect(configuration)
-        await open_now.enter_async_context(working(configuration, client, where))
-        incident, fault_at = await perform(play, where, client)
+        worker = await open_now.enter_async_context(working(configuration, client, where))
+        incident, fault_at = await unless_it_dies(worker, perform(play, where, client))
         out.print()
         out.print(milestone_table(incident, fault_at))
         out.print(incident.outcome.summary)

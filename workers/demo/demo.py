@@ -7,12 +7,12 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -27,6 +27,8 @@ from workers.demo.train import TRACKER
 from workers.embedded.temporal import EmbeddedTemporal, port_is_free
 from workers.worker import run_worker
 from workflows.state import TrainingJobState
+
+Answer = TypeVar("Answer")
 
 LOOK_EVERY = 0.25  # seconds between two looks at the job's state
 PATIENCE = timedelta(seconds=120)  # the whole play takes about half a minute
@@ -100,7 +102,19 @@ async def working(configuration: Configuration, client: Client, stage: Stage) ->
         yield task
     finally:
         stop.set()
-        await task
+        await asyncio.wait({task})  # what it died of is told by `unless_it_dies`
+
+
+async def unless_it_dies(worker: asyncio.Task[None], performance: Coroutine[Any, Any, Answer]) -> Answer:
+    """The performance's result. Raises what the worker died of: without one the audience would wait in vain."""
+    playing = asyncio.create_task(performance)
+    try:
+        await asyncio.wait({playing, worker}, return_when=asyncio.FIRST_COMPLETED)
+        if not playing.done():
+            await worker
+        return await playing
+    finally:
+        playing.cancel()
 
 
 async def perform(play: Play, stage: Stage, client: Client) -> tuple[Incident, datetime]:
