@@ -18,7 +18,7 @@ from pydantic import AwareDatetime
 from activities.logs.paths import LogRoots, PathRefused
 from activities.records import Record
 
-MOST_ENTRIES = 20_000  # of one directory; beyond that the newest cannot be told and the scan says so
+MOST_ENTRIES = 10_000  # of one directory; beyond that the newest cannot be told and the scan says so
 _MOST_INSIDE = 100_000  # files looked at inside one checkpoint: large jobs write two per rank
 _DEPTH_INSIDE = 3
 _NEWEST_TRIED = 8  # candidates looked into, newest first, until one is complete

@@ -34,6 +34,8 @@ _SHOWN_KEYS = ("mode", "checkpoints", "log", "progress")
 _NO = ("off", "no", "false", "none", "never", "0", "disable", "disabled")
 _YES = ("on", "yes", "true", "1", "enable", "enabled", "")
 _AFTER_WORD = re.compile(r"\s*[:=]\s*|[\s,]+(?=(?:" + "|".join(_KEYS) + r")=)", re.IGNORECASE)
+_LOOSE_COMMA = re.compile(r",\s+(?=[\w-]+\s*[=:]|$)")
+_PATTERN_KEY = re.compile(r"\bprogress(?:_pattern)?[=:]", re.IGNORECASE)
 _NEXT_KEY = re.compile(r",\s*(?=(?:" + "|".join(_KEYS) + r")\s*[=:])", re.IGNORECASE)
 
 
@@ -114,10 +116,15 @@ def _from_words(rest: str) -> OptIn:
     match = _AFTER_WORD.match(rest)
     if match is None:
         return OptIn(opted_in=True)
-    rest = re.sub(r",\s+", ",", rest[match.end() :])
-    # A regular expression may hold spaces: with `progress=` last, only a semicolon ends it.
-    has_pattern = re.match(r"[^;\s]*\bprogress(?:_pattern)?=", rest) is not None
-    said = re.split(r";" if has_pattern else r"[;\s]", rest, maxsplit=1)[0].strip().rstrip(",}")
+    rest = rest[match.end() :]
+    pattern = _PATTERN_KEY.search(rest)
+    before = _LOOSE_COMMA.sub(",", rest[: pattern.start()] if pattern else rest)
+    if pattern is None or re.search(r"[;\s]", before):
+        said = re.split(r"[;\s]", before, maxsplit=1)[0].rstrip("}")  # `{backstay:true}`
+    else:
+        # A regular expression may hold spaces and commas: from `progress=` on, only a semicolon ends it.
+        said = before + rest[pattern.start() :].split(";", 1)[0]
+    said = said.strip().rstrip(",")
     return _from_pairs(_split_pairs(said))
 
 
