@@ -11,11 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
 from activities.checkpoints import CheckpointMark, CheckpointsUnreadable, newest_checkpoint
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.progress import MarkKind, ProgressMark, ProgressReader
 from activities.records import FatalLine, FileCursor
+
+log = structlog.get_logger()
 
 READ_BYTES = 8 * 1024 * 1024
 CHUNKS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread: 64 MiB, then the next watch
@@ -116,6 +120,7 @@ class DiskReader:
         self._checkpoint_scanned_at: datetime | None = None
         self._checkpoint_blind: str | None = None
         self._last: tuple[bool, bool, str | None] | None = None
+        self._broken = False
         self.looked_at: datetime | None = None
         self.job_has_ended = False
         """Set by the watch: the last line is then taken without a line end ..."""
@@ -129,6 +134,19 @@ class DiskReader:
     def read(self) -> Reading | None:
         """What is new since the last call; None when nothing is."""
         now = self._clock()
+        if self._broken:
+            self.looked_at, self.has_read_the_end = now, self.job_has_ended
+            return None
+        try:
+            return self._read(now)
+        except Exception as error:
+            # A fault of ours in one job's log must not end its watch: Slurm still tells how the job fares.
+            self._broken = True
+            log.exception("log_reading_failed", path=str(self.path))
+            blind = f"{self.path}: reading it failed inside Backstay ({error!r}); please report this, Slurm is still watched"
+            return Reading(now, readable=False, caught_up=True, blind=blind, file=self._origin.cursor)
+
+    def _read(self, now: datetime) -> Reading | None:
         checkpoint = self._look_for_checkpoint(now)
         ended = self.job_has_ended
         pieces, readable, caught_up, blind = self._read_log(now, ended)

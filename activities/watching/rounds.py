@@ -53,7 +53,7 @@ class Post:
         await self._news.wait()
         self._news.clear()
         if self._error is not None:
-            raise RuntimeError("the rounds of this worker ended with an error; the watch goes on elsewhere") from self._error
+            raise RuntimeError("reading or looking failed inside this worker; Temporal starts the watch again") from self._error
 
     def wake(self, error: BaseException | None = None) -> None:
         self._error = error or self._error
@@ -78,7 +78,7 @@ class Rounds:
         self._pool: ThreadPoolExecutor | None = None
         self._sweeping = 0
         self._posts: set[Post] = set()
-        self._changed: deque[tuple[Post, Reading]] = deque()
+        self._changed: deque[tuple[Post, Reading | Exception]] = deque()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self.snapshot: Snapshot | None = None
         self.lost_nodes: Mapping[str, Node] = MappingProxyType({})
@@ -153,15 +153,10 @@ class Rounds:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="watch-reading")
         self._sweeping += 1
-        future = loop.run_in_executor(self._pool, self._sweep, loop, due)
-        future.add_done_callback(self._swept)
+        loop.run_in_executor(self._pool, self._sweep, loop, due).add_done_callback(self._swept)
 
-    def _swept(self, future: "asyncio.Future[None]") -> None:
+    def _swept(self, _: "asyncio.Future[None]") -> None:
         self._sweeping -= 1
-        if not future.cancelled() and (error := future.exception()) is not None:
-            log.error("watch_reading_failed", error=repr(error))
-            for post in self._posts:
-                post.wake(error)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop, due: deque[Post]) -> None:
         """On a thread: takes posts from the common queue until it is empty. A post that hangs is passed over by the others."""
@@ -175,16 +170,21 @@ class Rounds:
                 continue
             post.busy = True
             try:
-                reading = reader.read()
+                news: Reading | Exception | None = reader.read()
+            except Exception as error:  # noqa: BLE001 - handed to the watch it belongs to; the others are still to be read
+                news, post.reader = error, None
             finally:
                 post.busy = False
-            if reading is not None:
-                self._changed.append((post, reading))
+            if news is not None:
+                self._changed.append((post, news))
                 with suppress(RuntimeError):  # the loop has closed: the worker is going, and the cursor keeps the place
                     loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._changed:
-            post, reading = self._changed.popleft()
-            post.readings.append(reading)
-            self._wake(post)
+            post, news = self._changed.popleft()
+            if isinstance(news, Exception):
+                post.wake(news)
+            else:
+                post.readings.append(news)
+                self._wake(post)

@@ -1,0 +1,155 @@
+"""What happens while a person decides: which acts of others supersede a recommendation, and which looks change nothing."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from activities.records import ChangeKind, ChangeRequest, JobState, SymptomKind, WatchResult
+from activities.slurm.simulated_programs import Exit, runs_for
+from tests.watching.world import World
+
+FATAL = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+async def a_change_request(world: World, *, hours: float = 1.0, **changes: Any) -> ChangeRequest:
+    job = await world.job()
+    defaults: Mapping[str, Any] = {
+        "attempt": await world.attempt(),
+        "state_when_asked": job.state,
+        "restart_count": job.restart_count,
+        "until": world.clock.now() + timedelta(hours=hours),
+        "symptom": SymptomKind.CRASH,
+    }
+    return ChangeRequest(**{**defaults, **changes})
+
+
+async def a_failed_job(world: World) -> None:
+    await world.submit(runs_for(60, exit_code=1))
+    world.pass_time(70)
+    assert (await world.job()).state is JobState.FAILED
+
+
+async def test_a_failed_job_that_stays_failed_is_unchanged(world: World) -> None:
+    await a_failed_job(world)
+    waiting = world.waiting_for_change(await a_change_request(world, hours=1 / 60))
+    await world.some_looks()
+    assert not waiting.done()
+    world.pass_time(61)
+    assert (await waiting).kind is ChangeKind.UNCHANGED
+
+
+async def test_a_failed_job_that_slurm_forgets_is_forgotten(world: World) -> None:
+    await a_failed_job(world)
+    waiting = world.waiting_for_change(await a_change_request(world))
+    await world.some_looks()
+    world.pass_time(400)
+    change = await waiting
+    assert change.kind is ChangeKind.FORGOTTEN
+    assert change.job is not None
+    assert change.job.state is JobState.FAILED
+
+
+async def test_a_requeue_by_someone_else_is_seen(world: World) -> None:
+    await a_failed_job(world)
+    waiting = world.waiting_for_change(await a_change_request(world))
+    await world.some_looks()
+    await world.cluster.requeue(world.job_id)
+    world.pass_time(2)
+    change = await waiting
+    assert change.kind is ChangeKind.REQUEUED
+    assert change.job is not None
+    assert change.job.restart_count == 1
+
+
+async def test_a_running_job_that_ends_or_is_cancelled_is_seen(world: World) -> None:
+    await world.submit()
+    waiting = world.waiting_for_change(await a_change_request(world, symptom=SymptomKind.HANG))
+    await world.some_looks()
+    world.cluster.fail_job(world.job_id)
+    world.pass_time(2)
+    assert (await waiting).kind is ChangeKind.ENDED
+
+    await world.submit()
+    waiting = world.waiting_for_change(await a_change_request(world, symptom=SymptomKind.HANG))
+    await world.some_looks()
+    await world.cluster.cancel(world.job_id)
+    world.pass_time(60)
+    assert (await waiting).kind is ChangeKind.CANCELLED
+
+
+async def test_a_job_that_waited_when_asked_and_now_runs_has_started(world: World) -> None:
+    await world.submit(hold=True)
+    waiting = world.waiting_for_change(await a_change_request(world))
+    await world.some_looks()
+    await world.cluster.release(world.job_id)
+    assert (await waiting).kind is ChangeKind.STARTED
+
+
+async def test_a_waiting_job_that_is_cancelled_is_seen(world: World) -> None:
+    await world.submit(hold=True)
+    waiting = world.waiting_for_change(await a_change_request(world))
+    await world.some_looks()
+    await world.cluster.cancel(world.job_id)
+    assert (await waiting).kind is ChangeKind.CANCELLED
+
+
+async def a_hang_of(world: World) -> WatchResult:
+    watching = world.watching(await world.request())
+    await world.seen(5)
+    world.pass_time(301)
+    await world.until(lambda: world.last.suspicion is not None)
+    world.pass_time(11)
+    return await watching
+
+
+async def test_a_hang_that_goes_on_by_itself_is_progress_again(world: World) -> None:
+    await world.submit()
+    world.steps(1, 5)
+    found = await a_hang_of(world)
+    world.heartbeats.clear()
+    request = await a_change_request(world, symptom=SymptomKind.HANG, cursor=found.cursor)
+    waiting = world.waiting_for_change(request)
+    await world.some_looks()
+    world.steps(6, 6)  # one may have been on its way
+    await world.seen(6)
+    assert not waiting.done()
+    world.steps(7, 8)
+    change = await waiting
+    assert change.kind is ChangeKind.RESUMED_PROGRESS
+    assert change.cursor is not None
+    assert change.cursor.progress.iteration == 8
+
+
+async def test_iterations_during_a_slow_down_change_nothing(world: World) -> None:
+    await world.submit()
+    world.steps(1, 5)
+    waiting = world.waiting_for_change(await a_change_request(world, symptom=SymptomKind.SLOWDOWN))
+    await world.seen(5)
+    world.steps(6, 20)
+    await world.seen(20)
+    await world.some_looks()
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_silent_scheduler_changes_nothing(world: World) -> None:
+    await a_failed_job(world)
+    waiting = world.waiting_for_change(await a_change_request(world))
+    await world.some_looks()
+    world.cluster.down = True
+    world.pass_time(600)
+    await world.until(lambda: world.last.blind is not None)
+    await world.some_looks()
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_crashed_job_that_still_runs_and_then_ends_has_ended(world: World) -> None:
+    await world.submit()
+    world.steps(1, 5)
+    world.write(FATAL)
+    waiting = world.waiting_for_change(await a_change_request(world))
+    await world.seen(5)
+    world.cluster.end_job(world.job_id, Exit(code=1))
+    world.pass_time(2)
+    assert (await waiting).kind is ChangeKind.ENDED
