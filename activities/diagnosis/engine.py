@@ -182,9 +182,7 @@ class _Case:
 
     def phase_at(self, position: int) -> str | None:
         """What the job was doing at this place of its log: a phase that had begun and not ended, with no step since."""
-        last_step = max(
-            (mark.position for mark in self.reading.marks if mark.position < position and mark.iteration is not None), default=-1
-        )
+        last_step = max((mark.position for mark in self.reading.marks if mark.position < position and _is_step(mark)), default=-1)
         state: str | None = None
         for at, _, phase, _ in self.reading.phases:
             if at > position:
@@ -482,6 +480,9 @@ class _Case:
     def _evidence_for(self, slug: str, primary: Observation, same: Sequence[Observation]) -> list[Observation]:
         """The primary, and what says the same in its own right: for most causes only the first node is where it began."""
         spreads = slug in ("ib_port_down_degraded", "fabric_manager_not_running", "driver_libs_missing_on_node")
+        if slug == "ib_port_down_degraded":
+            # Both ends of a link see it; the log cannot tell which end is at fault.
+            same = [item for item in self.observations if item.cause in ("ib_port_error", slug) and item.role is Role.PRIMARY]
         certain = [item for item in same if spreads or (item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.isolate)]
         return [primary, *certain]
 

@@ -61,6 +61,7 @@ _GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s*[:=]?\s*[\"']?({_N
 _RANKWISE = re.compile(r"(?:^|[\s,(\[{])(?:rank ?)?(\d{1,5}) ?[:=] ?(\d+\.\d+)(?=\s?m?s?(?:[\s,)\]}]|$))")
 _OF_TOTAL = re.compile(r"(?:^|[\s|(\[])(\d+)\s*/\s*(\d+)(?=[\s\])|,]|$)")
 _HOST_MEMORY = re.compile(r"(?i)\b(?:host_?mem\w*|mem_used|cpu_?mem\w*|ram(?:_used)?|rss|host memory)\b\D{0,14}([\d.]+)\s?(?:%|[GT]i?B)")
+_NOT_PROGRESS = re.compile(r"slurmstepd|srun: |StepId=|NCCL (?:INFO|WARN)|Traceback|^\s*File \"|frame #|Xid|WorkNCCL")
 _NAN_ITERATIONS = re.compile(r"number of nan iterations:\s*(\d+)")
 
 
@@ -86,6 +87,8 @@ class Mark:
 def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream: str) -> Mark | None:
     """The mark a line makes; None when it has none."""
     text = text[:2000]
+    if _NOT_PROGRESS.search(text):
+        return None
     iteration = next((int(found[1]) for pattern in _ITERATION if (found := pattern.search(text)) and len(found[1]) < 12), None)
     seconds = _seconds_of(text)
     rate = next((value for pattern in _RATE if (found := pattern.search(text)) and (value := _number(found[1])) is not None), None)

@@ -51,7 +51,7 @@ class Scored:
 
     @property
     def is_benign(self) -> bool:
-        return self.expected["domain"] == "none"
+        return str(self.expected["domain"]) == "none"
 
 
 def run(path: Path, engine: Engine) -> Scored:
@@ -148,7 +148,8 @@ def report(scored: Sequence[Scored], *, verbose: bool = False) -> str:
             )
             expected = case.expected
             lines.append(
-                f"      want {expected['symptom']}/{expected['domain']}/{expected['cause']} -> {expected.get('acceptable_actions')} blames {sorted(case.guilty)}"
+                f"      want {expected['symptom']}/{expected['domain']}/{expected['cause']} "
+                f"-> {expected.get('acceptable_actions')} blames {sorted(case.guilty)}"
             )
             primary = said.diagnosis.primary
             if primary:
