@@ -6,6 +6,7 @@ gives back an answer or the next state, and running one twice changes nothing mo
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from math import floor
 
 from activities.configuration import Limits
 from activities.records import (
@@ -56,8 +57,7 @@ def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: date
         )
         return Permission(granted=False, why=why, excluded_now=excluded)
     would_be = set(excluded) | set(request.suspects or request.exclude_nodes)
-    # One node always may be excluded, or small clusters could never recover.
-    allowed = max(1, int(limits.excluded_fraction * request.partition_nodes))
+    allowed = most_excluded(limits, request.partition_nodes)
     grows = len(would_be) > len(excluded)
     if grows and len(would_be) > 1 and request.partition_nodes == 0:
         return Permission(
@@ -72,6 +72,11 @@ def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: date
     return Permission(
         granted=True, why=f"{len(would_be)} of at most {allowed} nodes excluded, {len(recent)} actions in the window", excluded_now=excluded
     )
+
+
+def most_excluded(limits: Limits, partition_nodes: int) -> int:
+    """How many nodes of a partition may be excluded at once. One always may be, or small clusters could never recover."""
+    return max(1, floor(limits.excluded_fraction * partition_nodes + 1e-9))  # 0.29 of 100 is 29, whatever binary fractions say
 
 
 def with_incident(state: ClusterState, incident: RecentIncident, limits: Limits) -> ClusterState:

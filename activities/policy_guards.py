@@ -9,7 +9,8 @@ from datetime import timedelta
 from pydantic import AwareDatetime
 
 from activities.configuration import PolicySection
-from activities.placement import candidates_after_excluding
+from activities.guard_rails import most_excluded
+from activities.placement import candidates_after_excluding, nodes_of_partition
 from activities.records import (
     Action,
     Attribution,
@@ -122,9 +123,7 @@ def _with_exclusions(draft: Draft, situation: Situation, policy: PolicySection, 
 
 
 def _partition_names(situation: Situation) -> set[str]:
-    """Every node of the job's partitions, usable or not; all nodes where the partition is not known."""
-    partitions = {name for name in situation.job.partition.split(",") if name}
-    return {node.name for node in situation.nodes if not partitions or partitions & set(node.partitions)}
+    return set(nodes_of_partition(situation.job, situation.nodes))
 
 
 # ------------------------------------------------------------------------------------------------ guards, in order
@@ -199,11 +198,11 @@ def _same_cause_again(draft: Draft, situation: Situation, policy: PolicySection)
 
 
 def _share_excluded(draft: Draft, situation: Situation, policy: PolicySection) -> Draft:
-    """Many bad nodes at once are rarely bad nodes. One may always be excluded, or small clusters could never recover."""
+    """Many bad nodes at once are rarely bad nodes: it is more likely what they share."""
     in_partition = _partition_names(situation)
     ours = set(draft.exclude_nodes) - set(situation.job.excluded_nodes) | {entry.node for entry in situation.ledger}
     excluded = ours & in_partition
-    allowed = max(1, int(policy.limits.excluded_fraction * len(in_partition)))
+    allowed = most_excluded(policy.limits, len(in_partition))
     if draft.action is not Action.RESTART_EXCLUDING or not in_partition or len(excluded) <= allowed:
         return draft
     why = (

@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from activities.configuration import Limits, PolicySection, Rule, When
 from activities.diagnosis.causes import causes
@@ -161,6 +163,51 @@ def test_the_users_own_exclusions_do_not_count_towards_the_share() -> None:
     said = recommend(a_situation(nodes=some_nodes(20), job=a_job(excluded_nodes=node_names(20)[10:])), POLICY)
     assert said.action is Action.RESTART_EXCLUDING
     assert len(said.exclude_nodes) == 11
+
+
+@given(
+    partition_size=st.integers(1, 60),
+    needed=st.integers(1, 20),
+    suspects=st.lists(st.tuples(st.sampled_from([*node_names(60), "storage-gw"]), st.floats(0, 1)), max_size=6),
+    excluded=st.lists(st.sampled_from(node_names(60)), max_size=6),
+    own=st.lists(st.sampled_from([*node_names(60), "gone-001"]), max_size=6),
+    down=st.lists(st.integers(0, 59), max_size=6),
+    cause=st.sampled_from(sorted(causes())),
+    rules=st.sampled_from([None, [Rule(do=Action.RESTART_EXCLUDING)], [Rule(do=Action.RESTART)]]),
+)
+def test_whatever_is_known_an_exclusion_is_small_known_and_leaves_enough_nodes(
+    *,
+    partition_size: int,
+    needed: int,
+    suspects: list[tuple[str, float]],
+    excluded: list[str],
+    own: list[str],
+    down: list[int],
+    cause: str,
+    rules: list[Rule] | None,
+) -> None:
+    nodes = [
+        a_node(name, state=NodeState.DOWN if number in down else NodeState.IDLE) for number, name in enumerate(node_names(partition_size))
+    ]
+    situation = a_situation(
+        nodes=tuple(nodes),
+        job=a_job(node_count=needed, excluded_nodes=tuple(own)),
+        attribution=an_attribution(*(a_suspect(name, confidence=confidence) for name, confidence in suspects)),
+        ledger=tuple(an_entry(name) for name in dict.fromkeys(excluded)),
+        diagnosis=a_diagnosis(cause, causes()[cause].domain),
+    )
+    said = recommend(situation, POLICY, rules)
+    assert (said.action is Action.RESTART_EXCLUDING) == bool(said.exclude_nodes)
+    if said.action is not Action.RESTART_EXCLUDING:
+        return
+    kept_off = set(said.exclude_nodes)
+    assert kept_off <= {node.name for node in nodes}
+    assert {name for name in own if name in node_names(partition_size)} <= kept_off
+    assert {name for name in excluded if name in node_names(partition_size)} <= kept_off
+    blamed = {name for name, confidence in suspects if confidence >= POLICY.limits.suspect_confidence}
+    assert kept_off <= blamed | set(excluded) | set(own)
+    assert len(kept_off - set(own)) <= max(1, int(partition_size * 0.05))
+    assert sum(1 for node in nodes if node.can_take_jobs and node.name not in kept_off) >= needed
 
 
 def test_unknown_nodes_of_the_cluster_ask_for_a_person() -> None:
