@@ -3,6 +3,8 @@
 kernel.py hands the lines over, the diagnosis engine asks. The rules and their sources stand in xid.yaml (`combinations`, windows) and here.
 """
 
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -180,6 +182,8 @@ def _with_earlier(first: KernelFinding, bursts: Sequence[Sequence[KernelFinding]
 
     One fault prints many lines, so repeats are counted over bursts. 31 moving between GPUs is the program.
     """
+    if first.code not in _APPLICATION_CODES and not first.isolate:
+        return first
     window = table()["repeat_window_hours"] * 3600.0
 
     def is_repeat(finding: KernelFinding) -> bool:
@@ -216,25 +220,41 @@ def _follows_device(first: KernelFinding, earlier: Sequence[KernelFinding], burs
 # ------------------------------------------------------------------------------------------ over several nodes
 
 
-def _same_minute(left: KernelFinding, right: KernelFinding) -> bool:
-    # Uptime counts from each node's own boot, so it says nothing across nodes.
-    if left.clock is Clock.UPTIME or right.clock is Clock.UPTIME:
-        return False
-    gap = _gap(left, right)
-    return gap is not None and abs(gap) <= _MINUTE
+class _Primaries:
+    """First causes of all nodes by clock and time. Uptime counts from each node's own boot, so it says nothing across nodes."""
+
+    def __init__(self, judged: Sequence[KernelFinding]) -> None:
+        self._by: dict[tuple[Clock, str], list[tuple[float, int, KernelFinding]]] = defaultdict(list)
+        for number, finding in enumerate(judged):
+            if finding.role is Role.PRIMARY and finding.clock not in (None, Clock.UPTIME) and finding.clock_seconds is not None:
+                self._by[finding.clock, finding.cause].append((finding.clock_seconds, number, finding))
+        for found in self._by.values():
+            found.sort(key=lambda entry: entry[:2])
+
+    def of_other_nodes(self, finding: KernelFinding, cause: str) -> list[KernelFinding]:
+        """Those with this cause, within a minute of `finding`, on other nodes."""
+        if finding.clock is None or finding.clock_seconds is None:
+            return []
+        found = self._by.get((finding.clock, cause), [])
+        first = bisect_left(found, finding.clock_seconds - _MINUTE, key=lambda entry: entry[0])
+        last = bisect_right(found, finding.clock_seconds + _MINUTE, key=lambda entry: entry[0])
+        return [other for _, _, other in found[first:last] if other.node != finding.node]
+
+    def causes(self) -> set[str]:
+        return {cause for _, cause in self._by}
 
 
 def _common_causes(judged: Sequence[KernelFinding]) -> list[KernelFinding]:
-    return [_among_nodes(finding, judged) for finding in judged]
+    primaries = _Primaries(judged)
+    return [_among_nodes(finding, primaries) for finding in judged]
 
 
-def _among_nodes(finding: KernelFinding, judged: Sequence[KernelFinding]) -> KernelFinding:
+def _among_nodes(finding: KernelFinding, primaries: _Primaries) -> KernelFinding:
     """Several nodes at once: the one whose device failed explains the others' consequences; the same fault on three or more nodes
     in one minute points at what they share (switch, power, file server), and then no single node is blamed."""
     if finding.role is not Role.PRIMARY:
         return finding
-    peers = [other for other in judged if other.node != finding.node and other.role is Role.PRIMARY and _same_minute(finding, other)]
-    alike = {other.node for other in peers if other.cause == finding.cause}
+    alike = {other.node for other in primaries.of_other_nodes(finding, finding.cause)}
     if finding.isolate and len(alike) + 1 >= _COMMON_CAUSE_NODES:
         shared = f"{len(alike) + 1} nodes in one minute: look for what they share (switch, power, fabric) before blaming one"
         return finding.model_copy(
@@ -247,6 +267,7 @@ def _among_nodes(finding: KernelFinding, judged: Sequence[KernelFinding]) -> Ker
         )
     if not finding.isolate and finding.code in (*_APPLICATION_CODES, 137):
         # A survivor of a peer's death logs these: its own first line is a consequence of the node that isolates.
+        peers = (other for cause in sorted(primaries.causes()) for other in primaries.of_other_nodes(finding, cause))
         device = next((other for other in peers if other.isolate and other.domain is Domain.HARDWARE), None)
         if device is not None:
             why = f"follows {device.event} on {device.node}; {finding.why}"

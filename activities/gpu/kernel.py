@@ -21,7 +21,7 @@ from activities.records import Action, Domain
 __all__ = ["KernelFinding", "Role", "judge_bursts", "read_kernel_log"]
 
 LINES: Final = Path(__file__).with_name("kernel_lines.yaml")
-_LONGEST_LINE: Final = 4096  # characters; the kernel's own limit for one record is under 1 KiB
+_LONGEST_LINE: Final = 1200  # characters; the kernel's own limit for one record is under 1 KiB
 _LONGEST_TEXT: Final = 500
 _TRACE_LINES: Final = 40
 _LOOK_BACK: Final = 3
@@ -175,18 +175,34 @@ def read_kernel_log(
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-    lines = [
-        _read_prefix(number, raw[:_LONGEST_LINE], node, zone, year)
-        for number, raw in enumerate(re.split(r"\r\n|\n|\r", text), start=1)
-        if raw.strip()
-    ]
-    driver = _driver_of(lines)
-    return tuple(finding for index in range(len(lines)) if (finding := _finding_of(lines, index, driver)) is not None)
+    lines = _Lines([raw[:_LONGEST_LINE] for raw in re.split(r"\r\n|\n|\r", text)], node, zone, year)
+    driver = _driver_of(lines.raw)
+    return tuple(finding for index in range(len(lines.raw)) if (finding := _finding_of(lines, index, driver)) is not None)
 
 
-def _finding_of(lines: list[_Line], index: int, driver: str | None) -> KernelFinding | None:
+class _Lines:
+    """Lines of a log whose prefixes are peeled off only where someone looks: nearly all lines of a log say nothing."""
+
+    def __init__(self, raw: list[str], node: str | None, zone: tzinfo, year: int | None) -> None:
+        self.raw = raw
+        self._how = (node, zone, year)
+        self._read: dict[int, _Line] = {}
+
+    def __getitem__(self, index: int) -> _Line:
+        if index not in self._read:
+            self._read[index] = _read_prefix(index + 1, self.raw[index], *self._how)
+        return self._read[index]
+
+    def around(self, start: int, stop: int) -> list[_Line]:
+        return [self[index] for index in range(max(0, start), min(stop, len(self.raw)))]
+
+
+def _finding_of(lines: _Lines, index: int, driver: str | None) -> KernelFinding | None:
+    lowered = lines.raw[index].lower()
+    hits = [pattern for pattern in _patterns() if pattern.needs in lowered]
+    if not hits and "xid" not in lowered:
+        return None
     line = lines[index]
-    lowered = line.text.lower()
     if "xid" in lowered:
         if (sxid := parse_sxid(line.text)) is not None:
             # The data lines after an SXid repeat its number without a severity; they add nothing to judge.
@@ -205,8 +221,8 @@ def _finding_of(lines: list[_Line], index: int, driver: str | None) -> KernelFin
                 place=place_of(xid),
                 process=process or None,
             )
-    for pattern in _patterns():
-        if pattern.needs in lowered and (found := pattern.regex.search(line.text)):
+    for pattern in hits:
+        if (found := pattern.regex.search(line.text)) is not None:
             return _of_row(lines, index, pattern, found.groupdict())
     return None
 
@@ -214,9 +230,9 @@ def _finding_of(lines: list[_Line], index: int, driver: str | None) -> KernelFin
 _LOADED: Final = re.compile(r"NVIDIA UNIX.{0,60}?Module.{0,40}?\s(\d{3}\.\d+(?:\.\d+)?)\s", re.I)
 
 
-def _driver_of(lines: list[_Line]) -> str | None:
+def _driver_of(lines: list[str]) -> str | None:
     """The driver version, where the log holds the line the driver prints when it is loaded, and all such lines agree."""
-    versions = {found[1] for line in lines if "NVIDIA UNIX" in line.text and (found := _LOADED.search(line.text))}
+    versions = {found[1] for line in lines if "NVIDIA UNIX" in line and (found := _LOADED.search(line))}
     return versions.pop() if len(versions) == 1 else None
 
 
@@ -247,11 +263,11 @@ def _of_verdict(line: _Line, verdict: XidVerdict, **names: Any) -> KernelFinding
     )
 
 
-def _of_row(lines: list[_Line], index: int, pattern: _Pattern, groups: Mapping[str, str | None]) -> KernelFinding:
+def _of_row(lines: _Lines, index: int, pattern: _Pattern, groups: Mapping[str, str | None]) -> KernelFinding:
     line = lines[index]
     gpu = groups.get("gpu")
     if gpu is None and pattern.above is not None:
-        above = [found["gpu"] for earlier in lines[max(0, index - _LOOK_BACK) : index] if (found := pattern.above.search(earlier.text))]
+        above = [found["gpu"] for earlier in lines.around(index - _LOOK_BACK, index) if (found := pattern.above.search(earlier.text))]
         gpu = above[-1] if above else None
     row = {**pattern.row, **_below(lines, index, pattern)}
     role = Role(row.get("role", Role.PRIMARY))
@@ -272,11 +288,11 @@ def _of_row(lines: list[_Line], index: int, pattern: _Pattern, groups: Mapping[s
     )
 
 
-def _below(lines: list[_Line], index: int, pattern: _Pattern) -> Mapping[str, Any]:
+def _below(lines: _Lines, index: int, pattern: _Pattern) -> Mapping[str, Any]:
     """What the lines under this one (a call trace) say about it. A second message of the same kind ends the look."""
     if not pattern.below:
         return {}
-    for later in lines[index + 1 : index + 1 + _TRACE_LINES]:
+    for later in lines.around(index + 1, index + 1 + _TRACE_LINES):
         if later.node != lines[index].node or pattern.regex.search(later.text):
             return {}
         for regex, change in pattern.below:

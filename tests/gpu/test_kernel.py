@@ -1,6 +1,7 @@
 """Kernel log text: prefixes of every usual form, the table's own examples, messages over several lines, and hostile bytes."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from time import process_time
 from typing import Any
 
 import pytest
@@ -182,3 +183,23 @@ def test_any_mixture_of_true_lines_and_noise_is_read_without_an_error(pieces: li
 def test_an_endless_line_is_cut() -> None:
     [finding] = read_kernel_log(FELL_OFF + "x" * 5_000_000)
     assert len(finding.text) <= 500
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ib0 " * 300 + "down",
+        "mlx5_core " + "ens0 " * 250 + "down link",
+        "EXT4-fs read-only " * 70,
+        "Lustre: Connection to " * 60,
+        "mmfs " * 250,
+        "uncorrect pcieport " + "0000:00:00.0 " * 90,
+        "NVRM: " + "0000:3b:00 " * 100 + "fallen off the bus",
+        "NVRM: Xid (PCI:0000:3b:00): 74, " + "(0x1," * 230,
+        "[hardware error] " * 70,
+    ],
+)
+def test_no_line_makes_a_pattern_run_away(line: str) -> None:
+    started = process_time()
+    read_kernel_log(line)
+    assert process_time() - started < 0.5
