@@ -277,9 +277,10 @@ def test_hardware_that_fails_the_same_way_is_not_stopped_by_the_programs_bound()
     assert recommend(a_situation(history=history), POLICY).action is Action.RESTART_EXCLUDING
 
 
-def test_an_unknown_crash_is_tried_once_more_in_auto_and_left_to_people_elsewhere() -> None:
+@pytest.mark.parametrize("kind", [SymptomKind.CRASH, SymptomKind.HANG])
+def test_an_unknown_crash_or_hang_is_tried_once_more_in_auto_and_left_to_people_elsewhere(kind: SymptomKind) -> None:
     unknown = a_diagnosis("unknown", Domain.UNKNOWN, confidence=0.0)
-    first = a_situation(diagnosis=unknown, attribution=NO_BLAME)
+    first = a_situation(symptom=a_symptom(kind), diagnosis=unknown, attribution=NO_BLAME)
     assert recommend(first, POLICY).action is Action.RESTART
     assert recommend(first.model_copy(update={"mode": Mode.APPROVE}), POLICY).action is Action.HOLD
     again = JobHistory(incidents=(a_past_incident(cause="unknown", domain=Domain.UNKNOWN),), restarts=1)
