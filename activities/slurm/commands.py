@@ -94,6 +94,8 @@ class CommandScheduler:
         await self._update_job(job_id, f"ExcNodeList={hostlist.collect(nodes)}")
 
     async def start_now(self, job_id: str) -> None:
+        # Callers wait until two seconds after the job became pending: slurmd refuses to launch a job in the second of its kill
+        # ("already killed, do not launch batch job": slurm_cred_revoked() compares whole seconds), and the job is FAILED then.
         await self._update_job(job_id, "StartTime=now")
 
     async def hold(self, job_id: str) -> None:

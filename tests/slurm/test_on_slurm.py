@@ -51,6 +51,15 @@ def is_pending(job: Job) -> bool:
     return job.state is JobState.PENDING
 
 
+async def past_the_second_of_its_kill(job: Job) -> None:
+    """slurmd refuses a credential made in the second, or before, in which it was told to end the job (slurm_cred_revoked(): `ctime <=
+    revoked`): "Job already killed, do not launch batch job", and the job is FAILED with exit code 1. Measured with `StartTime=now` a
+    tenth of a second after the kill. SubmitTime of a requeued job is the moment it became pending."""
+    assert job.submitted_at is not None
+    left = job.submitted_at + timedelta(seconds=2) - datetime.now(UTC)
+    await asyncio.sleep(max(0.0, left.total_seconds()))
+
+
 async def test_requeue_then_exclude_then_start_now_runs_elsewhere_within_seconds(
     idle_slurm: PrivateSlurm, scheduler: CommandScheduler
 ) -> None:
@@ -65,6 +74,7 @@ async def test_requeue_then_exclude_then_start_now_runs_elsewhere_within_seconds
     assert waiting.eligible_at - began > timedelta(seconds=100), "Slurm's own delay: fail-open, and our time to act"
     await scheduler.set_excluded_nodes(job_id, {*waiting.excluded_nodes, bad})
     assert set((await scheduler.job(job_id)).excluded_nodes) == {"node-004", bad}
+    await past_the_second_of_its_kill(waiting)
     await scheduler.start_now(job_id)
     after = await seen(scheduler, job_id, is_running)
     assert bad not in after.nodes
@@ -93,8 +103,21 @@ async def test_start_now_is_lost_while_the_job_is_still_completing(idle_slurm: P
     waiting = await seen(scheduler, job_id, is_pending)
     assert waiting.eligible_at is not None
     assert waiting.eligible_at - datetime.now(UTC) > timedelta(seconds=90), "no error, and no effect"
+    await past_the_second_of_its_kill(waiting)
     await scheduler.start_now(job_id)
     await seen(scheduler, job_id, is_running)
+
+
+async def test_a_start_past_the_second_of_the_kill_is_accepted_by_the_node(idle_slurm: PrivateSlurm, scheduler: CommandScheduler) -> None:
+    job_id = await idle_slurm.submit_text(SLEEP, "--nodelist=node-001")
+    await seen(scheduler, job_id, is_running)
+    for restarts in (1, 2, 3):
+        await scheduler.requeue(job_id)
+        waiting = await seen(scheduler, job_id, is_pending)
+        await past_the_second_of_its_kill(waiting)
+        await scheduler.start_now(job_id)
+        job = await seen(scheduler, job_id, lambda job: not is_pending(job) and job.state is not JobState.UNKNOWN)
+        assert (job.state, job.restart_count, job.nodes) == (JobState.RUNNING, restarts, ("node-001",))
 
 
 async def test_an_exclusion_replaces_the_one_before(idle_slurm: PrivateSlurm, scheduler: CommandScheduler) -> None:

@@ -7,6 +7,7 @@ runs under `keeper.py`, so that a node can be lost as nodes are lost: all at onc
 import asyncio
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -279,6 +280,16 @@ class PrivateSlurm:
             *self._extra,
         )
         self.slurm_conf.write_text("\n".join(lines) + "\n")
+        # From 23.11 on slurmd starts no step without a cgroup plugin unless told that there is none; 22.05 does not know the word.
+        if self._version() >= (23, 11):
+            self.slurm_conf.with_name("cgroup.conf").write_text("CgroupPlugin=disabled\n")
+
+    def _version(self) -> tuple[int, int]:
+        said = subprocess.run(("slurmctld", "-V"), capture_output=True, text=True, check=True, env=dict(self.environment)).stdout
+        found = re.search(r"(\d+)\.(\d+)", said)
+        if found is None:
+            raise PrivateSlurmError(f"slurmctld -V printed no version: {said!r}")
+        return int(found[1]), int(found[2])
 
     def _munge_files(self) -> tuple[str, ...]:
         at = self.directory
