@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
-from string import ascii_letters
 
 LONGEST_PREFIXED = 4096  # prefixes stand at the beginning; what lies beyond is carried over unread
 
@@ -107,6 +106,7 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("syslog after a time", r"(?P<node>[A-Za-z][\w.-]{1,254}) (?=kernel: )"),
 )
 
+_BEGINS_NUMBER = frozenset(" 0123456789")
 _BEGINS_OUTERMOST = frozenset(" [0123456789")
 _TELLING_BEGINS = re.compile(r"\[|srun|slurmstepd|[\w.-]+ kernel: |" + _LEVEL)
 
@@ -117,24 +117,26 @@ _outermost = tuple(re.compile(pattern) for _, pattern in _OUTERMOST)
 _telling = tuple(re.compile(pattern) for _, pattern in _TELLING)
 
 
-def _by_first_character() -> dict[str, tuple[re.Pattern[str], ...]]:
-    """Which of the consuming rows can begin with which character: a pattern's own first character tells."""
-    compiled = [re.compile(pattern) for _, pattern in _CONSUMED]
-    bracketed = tuple(row for row in compiled if row.pattern.startswith("\\["))
-    round_ = tuple(row for row in compiled if row.pattern.startswith("\\("))
-    either = tuple(row for row in compiled if row.pattern.startswith("\\[?"))
-    plain = tuple(row for row in compiled if row in either or row not in (*bracketed, *round_))
-    by_digit = tuple(row for row in plain if row.pattern.startswith("(?P<year>"))
-    by_letter = tuple(row for row in plain if row not in by_digit)
-    return {
-        "[": bracketed,
-        "(": round_,
-        **dict.fromkeys("0123456789", by_digit),
-        **dict.fromkeys(ascii_letters, by_letter),
-    }
+_consumed = tuple(re.compile(pattern) for _, pattern in _CONSUMED)
+_bracketed = tuple(row for row in _consumed if row.pattern.startswith("\\["))
+_bracketed_number = tuple(row for row in _bracketed if re.match(r"\\\[(?:\\d|\(\?P<year>|\\s)", row.pattern))
+_round = tuple(row for row in _consumed if row.pattern.startswith("\\("))
+_plain = tuple(row for row in _consumed if row.pattern.startswith("\\[?") or row not in (*_bracketed, *_round))
+_dated = tuple(row for row in _plain if row.pattern.startswith("(?P<year>"))
+_named = tuple(row for row in _plain if row not in _dated)
+_NAMED_BEGINS = re.compile(r"[A-Za-z][\w.-]{0,254}(?::|\s{1,8}\||\s{1,2}\d)")
 
 
-_FIRST = _by_first_character()
+def _rows_for(head: str, start: int) -> tuple[re.Pattern[str], ...]:
+    """The rows whose first characters fit: two dozen failed matches per line would cost more than all the rest."""
+    first = head[start : start + 1]
+    if first == "[":
+        return _bracketed_number if head[start + 1 : start + 2] in _BEGINS_NUMBER else _bracketed
+    if first == "(":
+        return _round
+    if first in _BEGINS_NUMBER:
+        return _dated
+    return _named if _NAMED_BEGINS.match(head, start) else ()
 
 
 def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
@@ -160,7 +162,7 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
         start = position
         while head[start : start + 1] == " ":
             start += 1
-        match = next((m for row in _FIRST.get(head[start : start + 1], ()) if (m := row.match(head, start))), None)
+        match = next((m for row in _rows_for(head, start) if (m := row.match(head, start))), None)
         if match is None or match.end() == position:
             break
         found, position = _merged(found, match, near), match.end()

@@ -61,7 +61,7 @@ class ProgressMark(Record):
 
 
 class ProgressReader:
-    """Finds marks in the bytes of one log, given in order. Keeps the length of the running progress bar, nothing else.
+    """Finds marks in the bytes of one log, given in order. Remembers the running progress bar's length, nothing else.
 
     Args:
         user_pattern: the user's own expression for iteration lines, instead of the built-in ones; its group `iteration` is the
@@ -74,6 +74,7 @@ class ProgressReader:
         self._user = compiled_progress_pattern(user_pattern) if user_pattern else None
         self._matcher = _matcher(user_pattern or None)
         self._bar_total: int | None = None
+        self._shorter_bar_ended = False
 
     def read(self, data: bytes) -> tuple[ProgressMark, ...]:
         """The marks in `data` (complete lines), in order."""
@@ -142,13 +143,21 @@ class ProgressReader:
             return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
         if not BAR_OF_TRAINING.search(label):
             return None
-        if not label.strip():
-            # The Hugging Face Trainer shows evaluation as a second, shorter bar without a label.
-            if self._bar_total is not None and total < self._bar_total:
-                return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
-            self._bar_total = None if done >= total else total
+        if not label.strip() and self._is_within_a_longer_bar(done, total):
+            return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
         epoch = BAR_EPOCH.search(label)
         return _iteration_mark(done + (int(epoch["epoch"]) * total if epoch else 0), text, at)
+
+    def _is_within_a_longer_bar(self, done: int, total: int) -> bool:
+        """The Hugging Face Trainer shows evaluation as a second, shorter bar without a label, inside the one of training."""
+        shorter = self._bar_total is not None and total < self._bar_total
+        if shorter and not (self._shorter_bar_ended and done < total):
+            self._shorter_bar_ended = done >= total
+            return True
+        # The longest so far, or the second short one with nothing of the longer between them: that one was given up.
+        self._bar_total = None if done >= total else total
+        self._shorter_bar_ended = False
+        return False
 
 
 def _mark_of(rule: Rule, match: re.Match[str], text: str, at: datetime | None) -> ProgressMark | None:
@@ -215,30 +224,36 @@ def advance(progress: Progress, marks: Iterable[ProgressMark], now: datetime) ->
     Step times come from the line itself where it tells them, else from the log's own clock between two iteration lines, else from
     the time between the reads that brought them. The baseline is the median of an attempt's early steps after two of warm-up.
     """
-    first = True
+    before = progress
+    unnumbered = 0
     for mark in marks:
-        progress = _after(progress, mark, now, first_of_read=first)
-        first = first and mark.kind is not MarkKind.ITERATION
-    return progress
+        unnumbered += mark.kind is MarkKind.ITERATION and mark.iteration is None
+        progress = _after(progress, mark, now)
+    if progress.steps_seen > before.steps_seen or before.iteration_at is None:
+        return progress
+    # No line told a time. Lines of one read arrived together: all of them took the time since the read before.
+    steps = progress.iteration - before.iteration if progress.iteration is not None and before.iteration is not None else 0
+    steps = steps or unnumbered
+    seconds = (now - before.iteration_at).total_seconds()
+    return _with_sample(progress, seconds / steps) if steps > 0 and seconds > 0 else progress
 
 
-def _after(progress: Progress, mark: ProgressMark, now: datetime, *, first_of_read: bool) -> Progress:
+def _after(progress: Progress, mark: ProgressMark, now: datetime) -> Progress:
     match mark.kind:
         case MarkKind.ITERATION:
-            return _after_iteration(progress, mark, now, first_of_read=first_of_read)
+            return _after_iteration(progress, mark, now)
         case MarkKind.CHECKPOINT_STARTED:
             return _in_phase(progress, Phase.CHECKPOINTING, now)
         case MarkKind.CHECKPOINT_SAVED:
             return _after_checkpoint(progress, mark, now)
         case MarkKind.RESUMED:
             known = progress.checkpoint_iteration
-            resumed = mark.iteration if known is None else known
             # What could be loaded is complete; when it was written the log does not say.
-            return progress.model_copy(update={"checkpoint_iteration": resumed})
+            return progress.model_copy(update={"checkpoint_iteration": mark.iteration if known is None else known})
         case MarkKind.EVALUATION_STARTED:
             return _in_phase(progress, Phase.EVALUATING, now)
         case MarkKind.EVALUATION_ENDED:
-            return _in_phase(progress, Phase.TRAINING, now) if progress.phase is Phase.EVALUATING else progress
+            return _in_phase(progress, _usual_phase(progress), now) if progress.phase is Phase.EVALUATING else progress
         case MarkKind.TRAINING_ENDED:
             return _in_phase(progress, Phase.FINISHING, now)
 
@@ -247,14 +262,18 @@ def _in_phase(progress: Progress, phase: Phase, now: datetime) -> Progress:
     return progress if progress.phase is phase else progress.model_copy(update={"phase": phase, "phase_since": now})
 
 
-def _after_iteration(progress: Progress, mark: ProgressMark, now: datetime, *, first_of_read: bool) -> Progress:
+def _usual_phase(progress: Progress) -> Phase:
+    """After a sanity evaluation or an initial checkpoint the first step, which may compile for long, is still to come."""
+    return Phase.STARTING if progress.iteration_at is None else Phase.TRAINING
+
+
+def _after_iteration(progress: Progress, mark: ProgressMark, now: datetime) -> Progress:
     last = progress.iteration
     loss = progress.last_loss if mark.loss is None else mark.loss
     if mark.iteration is not None and last is not None and last - _STRAGGLING <= mark.iteration <= last:
         return progress.model_copy(update={"last_loss": loss})  # another rank, or the bar drawn again: nothing moved
     progress = _in_phase(progress, Phase.TRAINING, now)
-    steps = 1 if mark.iteration is None or last is None else mark.iteration - last
-    sample = _sample(progress, mark, steps, now, first_of_read=first_of_read) if steps > 0 else None
+    sample = _sample(progress, mark)
     if sample is not None:
         progress = _with_sample(progress, sample)
     numbered = mark.iteration is not None
@@ -269,19 +288,15 @@ def _after_iteration(progress: Progress, mark: ProgressMark, now: datetime, *, f
     )
 
 
-def _sample(progress: Progress, mark: ProgressMark, steps: int, now: datetime, *, first_of_read: bool) -> float | None:
+def _sample(progress: Progress, mark: ProgressMark) -> float | None:
+    """Seconds per iteration by the line itself, or by the log's own clock since the line before."""
     if mark.step_seconds is not None:
         return mark.step_seconds
-    if mark.iteration is not None and progress.iteration is None:
+    if mark.at is None or progress.iteration_logged_at is None:
         return None
-    if mark.at is not None and progress.iteration_logged_at is not None:
-        seconds = (mark.at - progress.iteration_logged_at).total_seconds() / steps
-        return seconds if seconds > 0 else None
-    # Lines of one read arrived together: only the first of a read says how long it took since the read before.
-    if not first_of_read or progress.iteration_at is None:
-        return None
-    seconds = (now - progress.iteration_at).total_seconds() / steps
-    return seconds if seconds > 0 else None
+    steps = 1 if mark.iteration is None or progress.iteration is None else mark.iteration - progress.iteration
+    seconds = (mark.at - progress.iteration_logged_at).total_seconds()
+    return seconds / steps if steps > 0 and seconds > 0 else None
 
 
 def _with_sample(progress: Progress, seconds: float) -> Progress:
@@ -304,7 +319,7 @@ def _with_sample(progress: Progress, seconds: float) -> Progress:
 def _after_checkpoint(progress: Progress, mark: ProgressMark, now: datetime) -> Progress:
     """A complete checkpoint. Where the line has no number, the last iteration reported is at most what it holds."""
     if progress.phase is Phase.CHECKPOINTING:
-        progress = _in_phase(progress, Phase.TRAINING, now)
+        progress = _in_phase(progress, _usual_phase(progress), now)
     iteration = progress.iteration if mark.iteration is None else mark.iteration
     known = progress.checkpoint_iteration
     if iteration is not None and iteration == known:

@@ -139,6 +139,12 @@ def test_a_shorter_bar_without_a_label_while_a_longer_one_runs_is_evaluation() -
     ]  # fmt: skip
 
 
+def test_a_long_bar_that_was_given_up_does_not_hide_training() -> None:
+    """Tokenizing stopped early, then a hand-written loop with one unlabelled bar an epoch."""
+    epoch = ["  1%|█| 1/100 [00:01<01:28, 1.0it/s]", "100%|█| 100/100 [01:40<00:00, 1.0it/s]"]
+    assert seen("  1%|█| 10/5000 [00:01<01:28, 10.0it/s]", *epoch, *epoch)[-2:] == [(K.ITERATION, 1), (K.ITERATION, 100)]
+
+
 def test_the_matchers_reading_and_pythons_agree_on_every_rule() -> None:
     """Every rule's own expression compiles in both engines; its number is named `iteration`."""
     assert len({rule.id for rule in RULES}) == len(RULES)
@@ -230,7 +236,8 @@ def test_without_any_clock_the_time_between_reads_tells_and_lines_of_one_read_do
     progress = advance(Progress(), [iteration(1), iteration(2), iteration(3)], NOON)
     assert progress.step_seconds is None
     progress = advance(progress, [iteration(4), iteration(5)], after(7))
-    assert progress.step_samples == (7.0,)
+    assert progress.step_samples == (3.5,)
+    assert advance(progress, [iteration(None)] * 2, after(11)).step_samples == (3.5, 2.0)
 
 
 def test_phases_follow_the_marks() -> None:
@@ -243,6 +250,12 @@ def test_phases_follow_the_marks() -> None:
     assert evaluating.phase is Phase.EVALUATING
     assert advance(evaluating, [of(K.EVALUATION_ENDED)], after(2)).phase is Phase.TRAINING
     assert advance(progress, [of(K.TRAINING_ENDED)], after(2)).phase is Phase.FINISHING
+
+
+def test_before_the_first_iteration_a_sanity_evaluation_ends_in_starting() -> None:
+    progress = advance(Progress(), [of(K.EVALUATION_STARTED), of(K.EVALUATION_ENDED)], NOON)
+    assert progress.phase is Phase.STARTING
+    assert advance(Progress(), [of(K.CHECKPOINT_STARTED, 0), of(K.CHECKPOINT_SAVED, 0)], NOON).phase is Phase.STARTING
 
 
 def test_checkpoints_count_once_and_tell_their_usual_interval() -> None:
