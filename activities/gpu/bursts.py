@@ -35,7 +35,7 @@ def judge_bursts(findings: Iterable[KernelFinding], since: datetime | None = Non
         by_node.setdefault(finding.node, []).append(finding)
     judged: list[KernelFinding] = []
     for of_node in by_node.values():
-        bursts = _bursts(_without_cleared(of_node))
+        bursts = _bursts(_with_flaps(_without_cleared(of_node)))
         firsts = [_judge_burst(burst) for burst in bursts]
         loads = [finding for finding in of_node if finding.event == "driver_loaded"]
         judged += [kept for first in _with_repeats(bursts, firsts) if (kept := _within(first, since, loads)) is not None]
@@ -73,6 +73,20 @@ def _without_cleared(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
             kept = [earlier for earlier in kept if not (earlier.event == "xid_163" and pci_key(earlier.gpu) == pci_key(finding.gpu))]
         kept.append(finding)
     return kept
+
+
+def _with_flaps(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
+    """A port that came back within the silence flapped: the job lost its connections, but no bandwidth is missing now."""
+    silence = table()["burst_gap_seconds"]
+    ups = [finding for finding in findings if finding.event == "port_up"]
+
+    def came_back(down: KernelFinding) -> bool:
+        return any(
+            up.device == down.device and up.line > down.line and ((gap := _gap(down, up)) is None or 0 <= gap <= silence) for up in ups
+        )
+
+    flapped = {"cause": "ib_port_error", "action": Action.RESTART_EXCLUDING, "why": "an HCA port went down and came back"}
+    return [finding.model_copy(update=flapped) if finding.event == "port_down" and came_back(finding) else finding for finding in findings]
 
 
 def _xid_codes(burst: Sequence[KernelFinding]) -> set[int]:

@@ -120,6 +120,13 @@ def test_benign_lines_alone_stay_benign() -> None:
     assert (finding.role, finding.action) == (Role.BENIGN, Action.NONE)
 
 
+def test_a_port_that_comes_back_flapped_and_one_that_stays_down_lowers_bandwidth() -> None:
+    down, up = "mlx5_core 0000:2a:00.0 ens2np0: Link down", "mlx5_core 0000:2a:00.0 ens2np0: Link up"
+    stays, flaps = one(on("n1", "11:00:00", down)), one(on("n1", "11:00:00", down), on("n1", "11:00:09", up))
+    assert (stays.cause, stays.action) == ("ib_port_down_degraded", Action.HOLD)
+    assert (flaps.cause, flaps.action) == ("ib_port_error", Action.RESTART_EXCLUDING)
+
+
 # ------------------------------------------------------------------------------------------------------ repeats
 
 
