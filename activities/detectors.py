@@ -151,9 +151,14 @@ def fatal_line(view: AttemptView, patience: WatchSection) -> Symptom | None:
     # Slow steps, or rare lines, need longer to refute it; but it is never waited for longer than for a hang.
     steps = timedelta(seconds=(view.progress.step_seconds or 0.0) * STEPS_TO_DISPROVE)
     disproof = min(max(steps, (view.line_gap or timedelta(0)) * GAP_MARGIN), patience.hang_floor)
+    # Where no steps are due, a line that programs also survive is only believed when nothing more is heard at all.
+    is_stepping = view.progress.phase is Phase.TRAINING and view.line_gap is not None
+    by_silence_only = not fatal.is_certain and not is_stepping
+    if by_silence_only:
+        disproof = patience.hang_floor
     quiet_since = max(view.last_output_at or fatal.read_at, fatal.read_at)
     quiet = view.now - quiet_since >= max(patience.settle_quiet, disproof)
-    longest = view.now - fatal.read_at >= max(patience.settle_longest, disproof)
+    longest = view.now - fatal.read_at >= max(patience.settle_longest, disproof) and not by_silence_only
     if not quiet and not longest:
         return None
     return Symptom(

@@ -288,6 +288,7 @@ class FatalLine(Record):
     rank: int | None = None
     node: str | None = None
     iterations_after: int = Field(default=0, description="one may still come from ranks that had finished the step; two refute it")
+    is_certain: bool = Field(default=True, description="False: programs also print such a line and go on; wait longer where no steps come")
 
 
 class LostNode(Record):
@@ -310,6 +311,9 @@ class Cursor(Record):
     looked_at: AwareDatetime | None = None
     blind: str | None = Field(default=None, description="what cannot be read and the mend; None when everything can")
     fatal: FatalLine | None = Field(default=None, description="waits for its settle time; forgotten when iterations follow")
+    told_to_end_at: AwareDatetime | None = Field(
+        default=None, description="the log said that Slurm ends the job (cancelled, requeued, preempted): what dies after that is no cause"
+    )
     lost_nodes: tuple[LostNode, ...] = ()
     line_gap_seconds: float | None = Field(default=None, description="longest time between two iteration lines of this attempt")
     slow_since: AwareDatetime | None = Field(default=None, description="since when steps have been slow against the baseline")

@@ -156,6 +156,20 @@ FATAL: tuple[tuple[str, float, Mapping[str, Any], SymptomKind | None], ...] = (
     ("the job is ending by itself", 20, {"job": a_job(flags=(JobFlag.COMPLETING,))}, None),
     ("steps are slow: three of them could still come", 50, {"progress": some_progress(step_seconds=30.0)}, None),
     ("steps are slow: three of them did not come", 95, {"progress": some_progress(step_seconds=30.0)}, SymptomKind.CRASH),
+    ("an exception, and no steps are due", 200, {"fatal": a_fatal_line(HOUR - 200, is_certain=False)}, None),
+    ("an exception, and silence for as long as a hang", 300, {"fatal": a_fatal_line(HOUR - 300, is_certain=False)}, SymptomKind.CRASH),
+    (
+        "an exception, and a start that goes on",
+        400,
+        {"fatal": a_fatal_line(HOUR - 400, is_certain=False), "last_output_at": after(HOUR - 30), "progress": Progress()},
+        None,
+    ),
+    (
+        "an exception between steps",
+        20,
+        {"fatal": a_fatal_line(HOUR - 20, is_certain=False), "line_gap": timedelta(seconds=2)},
+        SymptomKind.CRASH,
+    ),
     ("lines are rare: the next could still come", 100, {"line_gap": timedelta(seconds=100)}, None),
 )
 

@@ -148,9 +148,11 @@ class AttemptWatch:
         if iterations and before.iteration_at is not None and before.iteration is not None and max(iterations) > before.iteration:
             gaps.append((piece.output_at - before.iteration_at).total_seconds())
         resumed = any(mark.kind is MarkKind.RESUMED for mark in piece.marks)
-        self._fatal = _fatal_after(self._fatal, piece, 2 if resumed else len(set(iterations)))
+        told = piece.output_at if piece.told_to_end else (None if steps or resumed else self._state.told_to_end_at)
+        self._fatal = _fatal_after(self._fatal, piece.fatal if told is None else None, 2 if resumed else len(set(iterations)))
         slow_since = (self._state.slow_since or piece.output_at) if is_slow(self.progress, self._patience) else None
         self._update(
+            told_to_end_at=told,
             line_gap_seconds=max(gaps) or None,
             slow_since=slow_since if steps else self._state.slow_since,
             **self._losses_after(steps),
@@ -357,9 +359,13 @@ class AttemptWatch:
         return job.restart_count == 0 and job.submitted_at is not None and job.submitted_at > submitted + timedelta(seconds=1)
 
 
-def _fatal_after(fatal: FatalLine | None, piece: Piece, steps: int) -> FatalLine | None:
+def _fatal_after(fatal: FatalLine | None, new: FatalLine | None, steps: int) -> FatalLine | None:
     """The first fatal line not refuted yet: by two iterations that follow it, or by a resume inside the job."""
     if fatal is None:
-        return piece.fatal
+        return new
     after = fatal.iterations_after + steps
-    return piece.fatal if after >= 2 else fatal.model_copy(update={"iterations_after": after})
+    if after >= 2:
+        return new
+    if new is not None and new.is_certain and not fatal.is_certain:
+        return new.model_copy(update={"at": fatal.at})
+    return fatal.model_copy(update={"iterations_after": after})

@@ -5,6 +5,7 @@ judges nothing. Called by `rounds.py`.
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,11 @@ from typing import Protocol
 import structlog
 
 from activities.checkpoints import CheckpointMark, CheckpointsUnreadable, newest_checkpoint
+from activities.diagnosis.causes import cause_of
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.progress import MarkKind, ProgressMark, ProgressReader
-from activities.records import FatalLine, FileCursor
+from activities.records import Domain, FatalLine, FileCursor, SymptomKind
 
 log = structlog.get_logger()
 
@@ -26,6 +28,12 @@ CHUNKS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread:
 MISSING_PATIENCE = timedelta(minutes=2)  # NFS caches the absence of a file for up to a minute (nfs(5), acdirmax)
 CHECKPOINT_SCAN = timedelta(seconds=15)  # trackers are rewritten in place and shards appear below: not every change moves the mtime
 BINARY_SHARE = 0.3
+ENDED_FROM_OUTSIDE = frozenset({"requeued_by_slurm", "preempted", "time_limit", "pod_deleted"})
+"""Signatures (diagnosis/signatures.yaml) of an end that somebody asked for; what dies after it is no cause."""
+
+_ENDING_SYMPTOMS = (SymptomKind.CRASH, SymptomKind.HANG, SymptomKind.NODE_FAULT)
+# slurmstepd's word (slurmstepd/req.c) for the whole job; `*** STEP` is also said when srun ends the other tasks of a failed one.
+_JOB_CANCELLED = re.compile(rb"[*]{3} JOB \S+ ON \S+ CANCELLED AT [^\r\n]*")
 _CONTROL = bytes(set(range(32)) - {9, 10, 11, 12, 13, 27})
 _TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
 
@@ -33,6 +41,12 @@ _TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
 class FatalLineFound(Protocol):
     """What the engine tells of a fatal line (activities/diagnosis/signals.py)."""
 
+    @property
+    def signature(self) -> str: ...
+    @property
+    def cause(self) -> str: ...
+    @property
+    def is_primary(self) -> bool: ...
     @property
     def text(self) -> str: ...
     @property
@@ -50,11 +64,13 @@ class FatalLines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stretch of log said. `fatal` is its first fatal line that two iterations did not follow."""
+    """What one stretch of log said. `fatal` is its first fatal line that two iterations did not follow; `told_to_end`: Slurm,
+    or who speaks for it, said in the log that it ends the job."""
 
     output_at: datetime
     marks: tuple[ProgressMark, ...] = ()
     fatal: FatalLine | None = None
+    told_to_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,28 +215,35 @@ class DiskReader:
 
     def _understand(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool) -> Piece:
         marks = self._progress.read(data)
-        fatal = self._first_fatal(data, marks, output_at, now) if with_fatal and self._engine is not None else None
-        return Piece(output_at, marks, fatal)
+        found = self._engine.fatal_lines(data) if with_fatal and self._engine is not None else ()
+        told_to_end = any(line.signature in ENDED_FROM_OUTSIDE for line in found) or bool(_says_cancelled(data))
+        return Piece(output_at, marks, self._first_fatal(data, marks, output_at, now) if found else None, told_to_end)
 
     def _first_fatal(self, data: bytes, marks: Sequence[ProgressMark], output_at: datetime, now: datetime) -> FatalLine | None:
-        engine = self._engine
-        if engine is None:
-            return None
-        found = engine.fatal_lines(data)
-        if not found:
-            return None
+        found = self._fatal_lines(data)
         after = 0
-        if any(_is_step(mark) for mark in marks):
+        if found and any(_is_step(mark) for mark in marks):
             # One iteration may still come from ranks that had finished the step; two say that training goes on.
             data = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 2) :]
-            found = engine.fatal_lines(data)
-            if not found:
-                return None
+            found = self._fatal_lines(data)
             rest = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 1) :]
-            after = 1 if rest != data and not engine.fatal_lines(rest) else 0
-        first = found[0]
+            after = 1 if rest != data and not self._fatal_lines(rest) else 0
+        if not found:
+            return None
+        first = next((line for line in found if _is_certain(line)), found[0])
         # Not the line's own time: one printed without a zone may be hours off (activities/logs/prefixes.py).
-        return FatalLine(at=output_at, read_at=now, text=first.text[:400], rank=first.rank, node=first.node, iterations_after=after)
+        return FatalLine(
+            at=output_at,
+            read_at=now,
+            text=first.text[:400],
+            rank=first.rank,
+            node=first.node,
+            iterations_after=after,
+            is_certain=_is_certain(first),
+        )
+
+    def _fatal_lines(self, data: bytes) -> list[FatalLineFound]:
+        return [line for line in self._engine.fatal_lines(data) if _ends_a_job(line)] if self._engine is not None else []
 
     def _missing(self, now: datetime) -> str | None:
         started = self._origin.attempt_started_at
@@ -250,6 +273,22 @@ class DiskReader:
             return None
         self._checkpoint = newest
         return newest
+
+
+def _ends_a_job(line: FatalLineFound) -> bool:
+    """False for lines of causes that slow a job down or spoil its numbers, and of ends that Slurm was asked for."""
+    cause = cause_of(line.cause)
+    return line.signature not in ENDED_FROM_OUTSIDE and (cause is None or cause.symptom in _ENDING_SYMPTOMS)
+
+
+def _is_certain(line: FatalLineFound) -> bool:
+    """Exceptions are caught, connections retried; what the hardware reports as lost stays lost."""
+    cause = cause_of(line.cause)
+    return line.is_primary and cause is not None and cause.domain is Domain.HARDWARE
+
+
+def _says_cancelled(data: bytes) -> bool:
+    return b" CANCELLED AT " in data and any(b"DUE TO NODE FAILURE" not in line for line in _JOB_CANCELLED.findall(data))
 
 
 def last_line_from_which(data: bytes, enough: Callable[[bytes], bool]) -> int:

@@ -201,6 +201,20 @@ async def test_a_requeue_by_someone_else_ends_the_watch_without_an_incident(worl
     assert result.job.restart_count == 1
 
 
+async def test_what_dies_of_a_requeue_by_someone_else_is_no_crash(world: World) -> None:
+    await world.submit()
+    world.steps(1, 5)
+    watching = world.watching(await world.request())
+    await world.seen(5)
+    world.pass_time(10)
+    world.write("slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 DUE TO JOB REQUEUE ***", FATAL)
+    await world.until(lambda: world.last.told_to_end_at is not None)
+    assert world.last.fatal is None
+    await world.cluster.requeue(world.job_id)
+    world.pass_time(5)
+    assert (await watching).kind is WatchEnd.REQUEUED
+
+
 async def test_a_job_that_slurm_has_forgotten_is_forgotten(world: World) -> None:
     await world.submit()
     request = await world.request()

@@ -13,7 +13,7 @@ from activities.logs.progress import ProgressReader
 from activities.records import FatalLine
 from activities.watching.reading import DiskReader, FatalLines, LogOrigin, Reading, last_line_from_which
 from tests.builders import NOON
-from tests.watching.world import FoundLine, OneSignature
+from tests.watching.world import FewSignatures, FoundLine
 
 FATAL = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
@@ -30,7 +30,7 @@ def a_reader(
         LogOrigin(**started),  # type: ignore[arg-type]
         roots=LogRoots([log.parent]),
         progress=partial(ProgressReader, None),
-        engine=engine or OneSignature(),
+        engine=engine or FewSignatures(),
         checkpoint_look=timedelta(seconds=5),
         clock=lambda: now,
         warning=warning,
@@ -148,6 +148,35 @@ def test_a_fault_of_our_own_while_reading_blinds_the_watch_but_does_not_end_it(t
     assert not reading.readable
     assert "ZeroDivisionError" in (reading.blind or "")
     assert reader.read() is None
+
+
+def test_a_line_of_a_cause_that_ends_no_job_is_not_fatal(tmp_path: Path) -> None:
+    assert fatal_of(step(1), "GPU 3: clocks throttled by heat", tmp_path=tmp_path) is None
+
+
+def test_only_what_hardware_reports_is_certain(tmp_path: Path) -> None:
+    exception = fatal_of("CustomException: boom", tmp_path=tmp_path)
+    assert exception is not None
+    assert not exception.is_certain
+    both = fatal_of("CustomException: boom", FATAL, tmp_path=tmp_path)
+    assert both is not None
+    assert both.is_certain
+
+
+SLURMS_WORDS: tuple[tuple[str, bool], ...] = (
+    ("slurmstepd: error: *** JOB 12 ON node-001 CANCELLED AT 2026-01-05T12:00:00 ***", True),
+    ("slurmstepd: error: *** JOB 12 ON node-001 CANCELLED AT 2026-01-05T12:00:00 DUE TO JOB REQUEUE ***", True),
+    ("slurmstepd: error: *** JOB 12 ON node-001 CANCELLED AT 2026-01-05T12:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", False),
+    ("slurmstepd: error: *** STEP 12.0 ON node-001 CANCELLED AT 2026-01-05T12:00:00 ***", False),
+)
+
+
+@pytest.mark.parametrize(("line", "told"), SLURMS_WORDS)
+def test_an_end_that_slurm_was_asked_for_is_known_by_its_words(line: str, told: bool, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(line + "\n")
+    (piece,) = read(a_reader(log)).pieces
+    assert piece.told_to_end is told
 
 
 def test_reading_goes_on_from_a_cursor(tmp_path: Path) -> None:

@@ -28,15 +28,28 @@ FATAL_MARK = b"CUDA error"
 @dataclass(frozen=True)
 class FoundLine:
     text: str
+    signature: str = "ecc_uncorrectable"
+    cause: str = "ecc_uncorrectable"
+    is_primary: bool = True
     rank: int | None = None
     node: str | None = None
 
 
-class OneSignature:
-    """An engine that knows one fatal line."""
+class FewSignatures:
+    """An engine that knows three lines: a broken GPU's, any exception's, and a slow one."""
 
     def fatal_lines(self, data: bytes) -> Sequence[FoundLine]:
-        return [FoundLine(line.decode()) for line in data.splitlines() if FATAL_MARK in line]
+        return [line for text in data.splitlines() if (line := _found(text)) is not None]
+
+
+def _found(text: bytes) -> FoundLine | None:
+    if FATAL_MARK in text:
+        return FoundLine(text.decode())
+    if b"Exception:" in text:
+        return FoundLine(text.decode(), signature="python_exception", cause="python_exception_rank_logic")
+    if b"throttl" in text:
+        return FoundLine(text.decode(), signature="thermal", cause="thermal_throttling")
+    return None
 
 
 class World:
@@ -54,7 +67,7 @@ class World:
             feed=self.feed,
             roots=LogRoots([directory]),
             watch=self.patience,
-            engine=OneSignature(),
+            engine=FewSignatures(),
             clock=self.clock.now,
             heartbeat_every=TICK,
         )
