@@ -26,10 +26,10 @@ from activities.logs.progress_rules import (
     NOT_SAVED,
     NOT_YET_SAVED,
     PAYLOAD,
-    PROGRESS_BAR,
     RULES,
     MarkKind,
     Rule,
+    bar_in,
     loss_in,
     step_seconds_in,
 )
@@ -134,11 +134,10 @@ class ProgressReader:
 
     def _from_bar(self, text: str, at: datetime | None) -> ProgressMark | None:
         """A tqdm bar. Its label says what it counts; one without a label is training unless a longer one is under way."""
-        bars = list(PROGRESS_BAR.finditer(text))
-        if not bars:
+        bar = bar_in(text)
+        if bar is None:
             return None
-        bar = bars[-1]
-        done, total, label = int(bar["iteration"]), int(bar["total"]), bar["label"] or ""
+        done, total, label = bar.done, bar.total, bar.label
         if EVALUATING.search(label):
             return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
         if not BAR_OF_TRAINING.search(label):

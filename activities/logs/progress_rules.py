@@ -228,30 +228,52 @@ CHECKPOINT_NUMBER = re.compile(
     r"(?i)(?<![a-z])(?:iteration|iter|global_?step|step|updates?)[-_= :]{0,3}\s{0,8}0*(?P<iteration>\d+)|checkpoint[-_]0*(?P<named>\d+)"
 )
 
-PROGRESS_BAR = re.compile(
-    r"(?:(?P<label>[^|\]]{0,80}?):?\s{0,4}(?<![\d.])\d{1,3}%\|[^|]{0,200}\|\s{0,8})?(?P<iteration>\d+)/(?P<total>\d+) \[\d+:\d\d(?::\d\d)?<"
-)
+_BAR_COUNT = re.compile(r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[\d+:\d\d(?::\d\d)?<")
+_BAR_PERCENT = re.compile(r":?\s{0,4}\d{1,3}%$")
 BAR_EPOCH = re.compile(r"(?i)epoch:?\s?\[?(?P<epoch>\d+)")
 BAR_OF_TRAINING = re.compile(r"(?i)^\s*$|\bepochs? ?\[?\d|train|\bsteps?\b|\biter|progress")
 
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A tqdm bar: `label: 12%|#  | 12/100 [00:12<01:28, ...]`; drawn narrow it has neither label nor per cent."""
+
+    label: str
+    done: int
+    total: int
+
+
+def bar_in(text: str) -> Bar | None:
+    """The last bar drawn in `text`, or None."""
+    last, end_before = None, 0
+    for match in _BAR_COUNT.finditer(text):
+        last, end_before = match, last.end() if last else 0
+    if last is None:
+        return None
+    before = text[end_before : last.start()].rsplit("|", 2)
+    percent = _BAR_PERCENT.search(before[0][-200:]) if len(before) == 3 else None
+    label = before[0][-200:][: percent.start()] if percent else ""
+    return Bar(label.rpartition("|")[2].rpartition("]")[2], int(last["done"]), int(last["total"]))
+
+
 _SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "ms": 0.001}
 _STEP_TIMES: tuple[re.Pattern[str], ...] = (
-    re.compile(r"elapsed time per iteration \((?P<unit>ms|s)\):\s{0,8}(?P<time>[\d.]+)"),
-    re.compile(r"\biter time \((?P<unit>s)\): (?P<time>[\d.]+)"),
-    re.compile(r"train_step_timing in (?P<unit>s)\s?[:=]\s?(?P<time>[\d.]+)"),
+    re.compile(r"elapsed time per iteration \((?P<unit>ms|s)\):\s{0,8}(?P<time>[\d.]{1,24})"),
+    re.compile(r"\biter time \((?P<unit>s)\): (?P<time>[\d.]{1,24})"),
+    re.compile(r"train_step_timing in (?P<unit>s)\s?[:=]\s?(?P<time>[\d.]{1,24})"),
     re.compile(
-        r"""(?:step_time|iter_time|batch_time|time_per_step|timing_s/step|step time)["']?\s?[:=]\s?(?P<time>[\d.]+)\s?(?P<unit>ms|s)?"""
+        r"""(?:step_time|iter_time|batch_time|time_per_step|timing_s/step|step time)["']?\s?[:=]\s?(?P<time>[\d.]{1,24})\s?(?P<unit>ms|s)?"""
     ),
-    re.compile(r"(?P<time>[\d.]+)\s?(?P<unit>ms|s|secs?)/(?:iter|it|i|step|batch)\b"),
-    re.compile(r"\bIteration took (?P<time>[\d.]+) ?(?P<unit>s)\b"),
-    re.compile(r", time: (?P<time>[\d.]+)(?P<unit>), data_time"),
-    re.compile(r"\btime (?P<time>[\d.]+)(?P<unit>ms),"),
+    re.compile(r"(?P<time>[\d.]{1,24})\s?(?P<unit>ms|s|secs?)/(?:iter|it|i|step|batch)\b"),
+    re.compile(r"\bIteration took (?P<time>[\d.]{1,24}) ?(?P<unit>s)\b"),
+    re.compile(r", time: (?P<time>[\d.]{1,24})(?P<unit>), data_time"),
+    re.compile(r"\btime (?P<time>[\d.]{1,24})(?P<unit>ms),"),
 )
 _STEP_RATES: tuple[re.Pattern[str], ...] = (
-    re.compile(r"(?P<rate>[\d.]+)\s?(?:it|iters?|steps?|batch(?:es)?)/s(?:ec)?\b"),
-    re.compile(r""""ups": "?(?P<rate>[\d.]+)"""),
+    re.compile(r"(?P<rate>[\d.]{1,24})\s?(?:it|iters?|steps?|batch(?:es)?)/s(?:ec)?\b"),
+    re.compile(r""""ups": "?(?P<rate>[\d.]{1,24})"""),
 )
-_NUMBER = r"(?P<loss>[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf(?:inity)?))"
+_NUMBER = r"(?P<loss>[-+]?(?:\d{1,24}\.?\d{0,24}(?:e[-+]?\d{1,4})?|nan|inf(?:inity)?))"
 _LOSSES: tuple[re.Pattern[str], ...] = (
     re.compile(
         rf"""(?i)(?<!val )(?<!valid )(?<!eval )(?<![\w/])(?:lm )?loss(?:/train)?["']?\s{{0,3}}[:=]?\s{{0,3}}["']?{_NUMBER}(?![\w.])"""
