@@ -101,7 +101,7 @@ class Engine:
         """What happened, why, and who is suspected; `unknown` and an abstention where the signals do not say."""
         facts = facts_of(signals)
         near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else None)
-        reading = self._reader.read(signals.logs, near=near)
+        reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes)
         return _Case(self, signals, facts, reading).judgement()
 
     def scheduler_observations(self, facts: SchedulerFacts) -> list[Observation]:
@@ -141,11 +141,11 @@ class _Case:
             *engine.scheduler_observations(facts),
             *_of_state(facts),
             *(_of_kernel(finding) for finding in self.kernel if finding.role is GpuRole.PRIMARY),
-            *(_of_gpu(finding) for finding in self.gpu if finding.role is GpuRole.PRIMARY),
+            *(_of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.PRIMARY),
         ]
         self.notices = [
             *(_of_kernel(finding) for finding in self.kernel if finding.role is GpuRole.NOTICE),
-            *(_of_gpu(finding) for finding in self.gpu if finding.role is GpuRole.NOTICE),
+            *(_of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.NOTICE),
         ]
 
     # -- steps
@@ -400,7 +400,11 @@ class _Case:
         if self.numbers.spike_recovered:
             scores["loss_spike_recovered"] = 1.0
         for finding in self.kernel:
-            if finding.role is GpuRole.BENIGN and (cause := cause_of(finding.cause)) is not None and cause.domain is Domain.NONE:
+            if (
+                finding.role in (GpuRole.BENIGN, GpuRole.CONSEQUENCE)
+                and (cause := cause_of(finding.cause)) is not None
+                and cause.domain is Domain.NONE
+            ):
                 scores[cause.slug] = max(scores.get(cause.slug, 0), 0.9)
         for item in self.reading.observations:
             if item.role in (Role.BENIGN, Role.HINT) and (cause := cause_of(item.cause or "")) is not None and cause.domain is Domain.NONE:
@@ -483,6 +487,11 @@ class _Case:
         if slug == "ib_port_down_degraded":
             # Both ends of a link see it; the log cannot tell which end is at fault.
             same = [item for item in self.observations if item.cause in ("ib_port_error", slug) and item.role is Role.PRIMARY]
+        if self.whereabouts.locate(primary)[0] is None:
+            # The first line does not say where; others of the same cause do, and agree.
+            located = [item for item in same if self.whereabouts.locate(item)[0] is not None]
+            if len({self.whereabouts.locate(item)[0] for item in located}) == 1:
+                return [primary, located[0]]
         certain = [item for item in same if spreads or (item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.isolate)]
         return [primary, *certain]
 
@@ -557,7 +566,9 @@ def _of_kernel(finding: KernelFinding) -> Observation:
     )
 
 
-def _of_gpu(finding: GpuFinding) -> Observation:
+def _of_gpu(finding: GpuFinding, facts: SchedulerFacts) -> Observation:
+    # A node may be called gpu-02; only the job's own list tells it from a device.
+    is_node = finding.node is None and finding.gpu in facts.nodes
     return Observation(
         signature=finding.reading,
         role=Role.PRIMARY if finding.role is GpuRole.PRIMARY else Role.HINT,
@@ -565,8 +576,8 @@ def _of_gpu(finding: GpuFinding) -> Observation:
         text=f"{finding.reading} = {finding.value}",
         cause=finding.cause,
         source=SignalSource.GPU,
-        node=finding.node,
-        gpu=finding.gpu,
+        node=finding.gpu if is_node else finding.node,
+        gpu=None if is_node else finding.gpu,
         isolate=finding.isolate,
     )
 

@@ -3,8 +3,8 @@
 The engine calls `read`; what it returns is facts in the order they stand, no judgement."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from activities.diagnosis import pace, scan
@@ -92,6 +92,7 @@ class Reading:
     rank_nodes: dict[int, str] = field(default_factory=dict)
     address_nodes: dict[str, str] = field(default_factory=dict)
     printing_nodes: set[str] = field(default_factory=set)
+    known_nodes: frozenset[str] = frozenset()
     world_size: int | None = None
     local_world: int = 0
     tracebacks: int = 0
@@ -111,9 +112,10 @@ class Reader:
         self._events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
         self._pace = MultiPattern(pace.PATTERNS, dense_hits=MARKS_A_BLOCK)
 
-    def read(self, logs: Sequence[LogSource], *, near: datetime | None) -> Reading:
-        """Reads every log to its end, in the order given."""
-        reading = Reading()
+    def read(self, logs: Sequence[LogSource], *, near: datetime | None, nodes: Collection[str] = ()) -> Reading:
+        """Reads every log to its end, in the order given. `nodes` are the job's, where they are known: names at a line's beginning
+        that the prefixes alone could not tell from a device are recognised by them."""
+        reading = Reading(known_nodes=frozenset(nodes))
         for log in logs:
             self._read_one(log, reading, near)
         return reading
@@ -162,7 +164,11 @@ _NRANKS = re.compile(r"n[rR]anks (\d+)|world[ _]size\D{0,4}(\d+)|num_processes[=
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
-_JAX_TASK = re.compile(r"^\s*(?:\[task \d+\] )?/job:\w+/replica:\d+/task:(\d+)")
+# NCCL's host:pid:tid [device], srun's task lines, slurmstepd's own name: a host whatever it is called (gpu-04 too).
+_CERTAIN_NODE = re.compile(
+    r"^.{0,40}?([A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d+\] |^srun: (?:error: )?([\w.-]+): tasks? |^slurmstepd-([\w.-]+): "
+)
+_FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
 
 
 class _LogState:
@@ -198,6 +204,8 @@ class _LogState:
         prefixed = parse_prefix(raw, near=self.near)
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
+        if prefixed.node is None:
+            prefixed = replace(prefixed, node=self._node_of(raw))
         if prefixed.node:
             self.reading.printing_nodes.add(prefixed.node)
             if prefixed.rank is not None:
@@ -207,6 +215,14 @@ class _LogState:
         if rows:
             context = self._context(rows, block, start)
             self._observe(rows, raw, prefixed, context=context, position=self.base + offset + start, line=line)
+
+    def _node_of(self, raw: str) -> str | None:
+        """The node a line begins with, where its form or the job's own list leaves no doubt."""
+        if found := _CERTAIN_NODE.match(raw):
+            return found[1] or found[2] or found[3]
+        if self.reading.known_nodes and (found := _FIRST_WORD.match(raw)) and found[1] in self.reading.known_nodes:
+            return found[1]
+        return None
 
     def _context(self, rows: Sequence[Signature], block: bytes, start: int) -> str:
         if self.contexts >= CONTEXTS_KEPT or not any(row.role is Role.PRIMARY for row in rows):

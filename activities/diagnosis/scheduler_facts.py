@@ -241,11 +241,9 @@ def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[str, str, int]]:
             if isinstance(inner, int) and not isinstance(inner, bool):
                 yield str(name), "failed" if inner else "passed", max(1, inner)
             elif isinstance(inner, str):
-                yield (
-                    str(name),
-                    inner,
-                    2 if re.search(r"(?i)repeat|again|\b(?:[2-9]|\d\d+)\b.{0,20}(?:fail|job|time)|several|many", inner) else 1,
-                )
+                number = re.search(r"\b(\d{1,4})\b(?! ?(?:day|hour|week|min))", inner)
+                times = int(number[1]) if number else 2 if re.search(r"(?i)repeat|again|several|many|always|every", inner) else 1
+                yield str(name), inner, max(1, times)
             elif isinstance(inner, list | tuple):
                 for item in inner:
                     yield str(name), " ".join(str(part) for part in item.values()) if isinstance(item, Mapping) else str(item), 1

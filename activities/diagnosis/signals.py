@@ -2,7 +2,7 @@
 the tests build it; nothing here reads the world but `LogSource.stream`, on paths that the caller has already checked."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,13 +17,16 @@ class LogSource(Record):
     name: str = "log"
     data: bytes | None = None
     path: Path | None = None
+    opener: Callable[[Path], BinaryIO] | None = Field(
+        default=None, exclude=True, repr=False, description="opens `path`; a live job's logs are opened under the allowed roots only"
+    )
     starts_at_line: int = Field(default=1, description="line number of the first line, where this is the tail of a longer log")
 
     def stream(self) -> BinaryIO:
         """The log from its beginning."""
         if self.data is not None or self.path is None:
             return io.BytesIO(self.data or b"")
-        return self.path.open("rb")
+        return self.opener(self.path) if self.opener else self.path.open("rb")
 
 
 class Signals(Record):
