@@ -262,7 +262,7 @@ _STEP_TIMES: tuple[re.Pattern[str], ...] = (
     re.compile(r"\biter time \((?P<unit>s)\): (?P<time>[\d.]{1,24})"),
     re.compile(r"train_step_timing in (?P<unit>s)\s?[:=]\s?(?P<time>[\d.]{1,24})"),
     re.compile(
-        r"""(?:step_time|iter_time|batch_time|time_per_step|timing_s/step|step time)["']?\s?[:=]\s?(?P<time>[\d.]{1,24})\s?(?P<unit>ms|s)?"""
+        r"""(?:(?:step|iter|batch)_time|time_per_step|timing_s/step|step time)["']?\s?[:=]\s?(?P<time>[\d.]{1,24})\s?(?P<unit>ms|s)?"""
     ),
     re.compile(r"(?P<time>[\d.]{1,24})\s?(?P<unit>ms|s|secs?)/(?:iter|it|i|step|batch)\b"),
     re.compile(r"\bIteration took (?P<time>[\d.]{1,24}) ?(?P<unit>s)\b"),
