@@ -20,6 +20,7 @@ from activities.slurm import hostlist
 from activities.slurm.scheduler import SchedulerSettings, SchedulerUnreachable, SchedulerUnreadable
 
 _NO_VALUE = 0xFFFFFFFD  # slurm.h: NO_VAL is 0xfffffffe, INFINITE 0xffffffff; older parsers print them as they are
+_NO_VAL_IN_WORDS = "4294967294"
 
 # 22.05 prints one flag *instead of* the base state (job_state_string(), slurm_protocol_defs.c). With these the base can only be one
 # (job_mgr.c sets them on jobs in that state alone); with the others, COMPLETING before all, it cannot be told.
@@ -198,7 +199,8 @@ def holds_array_task(job: Job, job_id: str) -> bool:
 
 def _stdout(entry: Mapping[str, Any], *, is_batch: bool | None, is_array: bool) -> str | None:
     if path := _path(entry, "stdout_expanded", "standard_output"):
-        return path
+        # 24.11 expands %a of tasks that are still queued together to NO_VAL: no such file will ever be
+        return None if is_array and _NO_VAL_IN_WORDS in path else path
     directory = _text(entry.get("current_working_directory"))
     if not is_batch or not directory:
         return None

@@ -1,7 +1,7 @@
 """Reading what Slurm prints. `outputs/<version>/` holds real outputs, recorded on private clusters of those versions."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,20 @@ def recorded(version: str, name: str) -> bytes:
     return (OUTPUTS / version / name).read_bytes()
 
 
+@pytest.fixture(scope="module", params=["22.05", "24.11"])
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def jobs() -> dict[str, Job]:
-    """Every kind of job, by name, as 22.05 listed them."""
-    listed = parsing.jobs_from(recorded("22.05", "squeue.json"))
+def listed(version: str) -> tuple[Job, ...]:
+    """Every kind of job, as that version listed them."""
+    return parsing.jobs_from(recorded(version, "squeue.json"))
+
+
+@pytest.fixture(scope="module")
+def jobs(listed: tuple[Job, ...]) -> dict[str, Job]:
+    """The same by name, without arrays and het jobs."""
     return {job.name: job for job in listed if not job.array_job_id and not job.het_job_id}
 
 
@@ -48,24 +58,27 @@ def a_number(value: int | None) -> dict[str, Any]:
     return {"set": value is not None, "infinite": False, "number": value or 0}
 
 
-class TestJobsOf2205:
+class TestRecordedJobs:
     def test_a_running_job_is_read_whole(self, jobs: dict[str, Job]) -> None:
         job = jobs["running"]
         assert (job.job_id, job.state, job.flags, job.reason) == ("1", JobState.RUNNING, (), "")
         assert job.nodes == ("node-001", "node-002")
         assert (job.node_count, job.task_count) == (2, 2)
-        assert job.submitted_at == datetime(2026, 11, 29, 15, 52, 10, tzinfo=UTC)
-        assert job.started_at == datetime(2026, 11, 29, 15, 52, 12, tzinfo=UTC)
+        assert job.submitted_at is not None
+        assert job.started_at is not None
+        assert timedelta(0) < job.started_at - job.submitted_at < timedelta(seconds=5)
         assert job.ended_at is None, "the end of a running job is a forecast"
         assert (job.exit_code, job.derived_exit_code) == (None, None)
         assert job.comment == "backstay:mode=approve"
         assert job.admin_comment == 'backstay: held by incident 3, "quoted" text'
         assert job.excluded_nodes == ("node-004",)
         assert (job.is_batch, job.may_requeue, job.is_held, job.restart_count) == (True, True, False, 0)
-        assert job.stdout_path == "/home/alice/slurm/%x-%j.out"
 
-    def test_the_default_output_path_is_said_though_slurm_leaves_it_out(self, jobs: dict[str, Job]) -> None:
-        assert jobs["norequeue"].stdout_path == "/home/alice/run/slurm-%j.out"
+    def test_output_paths_are_patterns_on_22_05_and_expanded_on_24_11(self, version: str, jobs: dict[str, Job]) -> None:
+        pattern = version == "22.05"
+        assert jobs["running"].stdout_path == f"/home/alice/slurm/{'%x-%j' if pattern else 'running-1'}.out"
+        default = "/home/alice/run/slurm-%j.out" if pattern else "/home/alice/slurm/slurm-2.out"
+        assert jobs["norequeue"].stdout_path == default, "22.05 leaves the default unsaid"
         assert jobs["interactive"].stdout_path is None, "srun writes to the terminal"
 
     def test_no_requeue_is_told(self, jobs: dict[str, Job]) -> None:
@@ -92,22 +105,26 @@ class TestJobsOf2205:
         assert not jobs["waiting"].is_held
         assert not jobs["limited"].is_held
 
-    def test_a_completing_job_has_no_base_state_that_could_be_told(self, jobs: dict[str, Job]) -> None:
+    def test_the_base_state_of_a_completing_job_is_told_by_24_11_only(self, version: str, jobs: dict[str, Job]) -> None:
         job = jobs["completing"]
-        assert (job.state, job.flags, job.is_ending) == (JobState.UNKNOWN, (JobFlag.COMPLETING,), True)
-        assert job.exit_code is None
+        assert job.state is (JobState.UNKNOWN if version == "22.05" else JobState.CANCELLED)
+        assert (job.flags, job.is_ending) == ((JobFlag.COMPLETING,), True)
 
     def test_the_user_s_time_limit(self, jobs: dict[str, Job]) -> None:
         assert jobs["limited"].time_limit == timedelta(hours=1)
         assert jobs["held"].time_limit is None
 
-    def test_array_tasks_and_het_components_have_the_ids_scontrol_takes(self) -> None:
-        listed = parsing.jobs_from(recorded("22.05", "squeue.json"))
+    def test_array_tasks_and_het_components_have_the_ids_scontrol_takes(self, version: str, listed: tuple[Job, ...]) -> None:
         assert [job.job_id for job in listed if job.array_job_id] == ["6_0", "6_1", "6_[2-9%2]"]
         assert [job.job_id for job in listed if job.het_job_id] == ["8", "8+1"]
-        task = next(job for job in listed if job.job_id == "6_1")
+        by_id = {job.job_id: job for job in listed}
+        task = by_id["6_1"]
         assert (task.numeric_id, task.array_job_id, task.array_task_id) == (17, 6, 1)
-        assert task.stdout_path == "/home/alice/run/slurm-%A_%a.out"
+        if version == "22.05":
+            assert task.stdout_path == "/home/alice/run/slurm-%A_%a.out"
+        else:
+            assert task.stdout_path == "/home/alice/slurm/slurm-6_1.out"
+            assert by_id["6_[2-9%2]"].stdout_path is None, "Slurm says slurm-6_4294967294.out"
 
 
 class TestJobsOfDataParsers:
@@ -180,6 +197,13 @@ class TestNodes:
         (node,) = parsing.nodes_from(json.dumps(document).encode())
         assert (node.state, node.flags) == (NodeState.IDLE, (NodeFlag.DRAIN, NodeFlag.REBOOT_REQUESTED))
 
+    def test_nodes_of_24_11(self) -> None:
+        nodes = {node.name: node for node in parsing.nodes_from(recorded("24.11", "nodes.json"))}
+        assert (nodes["node-003"].state, nodes["node-003"].flags) == (NodeState.MIXED, (NodeFlag.DRAIN,))
+        assert (nodes["node-004"].state, nodes["node-004"].flags) == (NodeState.IDLE, (NodeFlag.COMPLETING,))
+        assert nodes["node-001"].partitions == ("train", "all")
+        assert nodes["node-001"].booted_at is not None
+
 
 class TestAnswersNotToTrust:
     @pytest.mark.parametrize("name", ["squeue-controller-down.json", "sinfo-controller-down.json"])
@@ -230,6 +254,10 @@ class TestSettings:
         assert settings.requeue_delay == timedelta(seconds=121)
         assert settings.kill_wait == timedelta(seconds=5)
         assert (settings.job_requeue, settings.job_file_append, settings.accounting) == (True, False, False)
+
+    def test_settings_of_24_11(self) -> None:
+        settings = parsing.settings_from(recorded("24.11", "config.txt").decode())
+        assert (settings.version, settings.max_batch_requeue, settings.requeue_delay) == ("24.11.5", 5, timedelta(seconds=121))
 
     @pytest.mark.parametrize(
         ("lines", "seconds"),
