@@ -5,6 +5,7 @@ Called by `backstay demo`. It uses the same worker, workflows and activities as 
 
 import asyncio
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -31,7 +32,7 @@ from workflows.state import TrainingJobState
 Answer = TypeVar("Answer")
 
 LOOK_EVERY = 0.25  # seconds between two looks at the job's state
-PATIENCE = timedelta(seconds=120)  # the whole play takes about half a minute
+PATIENCE = timedelta(seconds=90)  # the whole play takes about half a minute
 USUAL_UI_PORT = 8233
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
@@ -215,6 +216,15 @@ def recovered(incident: Incident) -> bool:
 
 @asynccontextmanager
 async def a_play(tell: Callable[[str], None]) -> AsyncIterator[Play]:
-    """A performance in a directory of its own, which goes with it."""
-    with tempfile.TemporaryDirectory(prefix="backstay-demo-", ignore_cleanup_errors=True) as directory:
-        yield Play(Path(directory), tell)
+    """A performance in a directory of its own. It goes with it, but for one that failed: then its logs tell why."""
+    directory = Path(tempfile.mkdtemp(prefix="backstay-demo-"))
+    failed = False
+    try:
+        yield Play(directory, tell)
+    except Exception:
+        failed = True
+        tell(f"logs and database are kept in {directory}")
+        raise
+    finally:
+        if not failed:  # its end, or Ctrl-C
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
