@@ -2,10 +2,10 @@
 
 The ranks that time out are the innocent ones; the rank that is behind, or that says nothing, is where to look."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from activities.diagnosis.flight_recorder import Analysis, Finding
 from activities.diagnosis.reading import Observation, Reading
 
 WAITING = ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout")
@@ -46,6 +46,24 @@ def waiting_of(reading: Reading, observations: Sequence[Observation], *, phase: 
     operations = frozenset(op for _, op in of_rank.values() if op)
     cause, confidence, because = _cause_of(reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck)
     return Waiting(first, frozenset(ranks), tuple(sorted(missing)), operations, cause, confidence, because)
+
+
+def with_dumps(waiting: Waiting, analysis: Analysis) -> Waiting:
+    """The same, corrected by what the flight recorders of the ranks say: they were there, the log only heard of it."""
+    match analysis.finding:
+        case Finding.MISMATCH:
+            return replace(waiting, missing_ranks=analysis.ranks, cause="collective_mismatch", confidence=0.88, because=analysis.because)
+        case Finding.NO_DUMP | Finding.NEVER_CAME | Finding.NEVER_STARTED:
+            confidence = min(0.9, waiting.confidence + 0.1)
+            return replace(waiting, missing_ranks=analysis.ranks, confidence=confidence, because=waiting.because or analysis.because)
+        case Finding.ALL_ALIKE:
+            if waiting.cause is not None:
+                return waiting
+            return replace(
+                waiting, missing_ranks=(), because="the flight recorders show every rank in the same collective: look between them"
+            )
+        case Finding.NOTHING:
+            return waiting
 
 
 def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | None, str | None]]) -> set[int]:
@@ -102,9 +120,3 @@ def _cause_of(
             return "uneven_work_across_ranks", 0.65, "the ranks met only at the end, and not all came"
         return "uneven_data_deadlock", 0.62, "at the end of the data not every rank had a batch left"
     return None, 0.4, ""
-
-
-def common_rank(observations: Sequence[Observation]) -> int | None:
-    """The one rank that these lines are about, where they agree."""
-    ranks = Counter(item.rank for item in observations if item.rank is not None)
-    return next(iter(ranks)) if len(ranks) == 1 else None

@@ -7,10 +7,10 @@ reading the logs it is given; one engine serves all watches."""
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from activities.diagnosis import pace
+from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
-from activities.diagnosis.collectives import Waiting, waiting_of
+from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
 from activities.diagnosis.reading import Observation, Reader, Reading
 from activities.diagnosis.refine import Context, Refined, refine
 from activities.diagnosis.scan import MultiPattern
@@ -18,6 +18,7 @@ from activities.diagnosis.scheduler_facts import SchedulerFacts, facts_of
 from activities.diagnosis.signals import FatalLine, Signals
 from activities.diagnosis.signatures import Role, Signature, Where, load
 from activities.diagnosis.suspects import Whereabouts, attribute
+from activities.diagnosis.tracebacks import read_traceback
 from activities.gpu.findings import GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
@@ -129,6 +130,8 @@ class _Case:
         self.whereabouts = Whereabouts(reading, facts, signals.rank_to_node)
         self.kernel = _kernel_findings(signals, reading)
         self.gpu = judge_snapshot(signals.gpu_snapshots) if signals.gpu_snapshots else ()
+        dumps, self.refused_dumps = flight_recorder.read_all(signals.flight_recorder)
+        self.flight = flight_recorder.analyse(dumps) if dumps else None
         self.slowdown = pace.slowdown_of(reading.marks)
         self.numbers = pace.numbers_of(reading.marks)
         self.training_ended_at = max((position for position, _, phase, _ in reading.phases if phase == "-training"), default=None)
@@ -153,6 +156,8 @@ class _Case:
     def judgement(self) -> Judgement:
         verdict = choose(self._events(), self.reading)
         waiting = self._waiting(verdict)
+        if waiting is not None and self.flight is not None:
+            waiting = with_dumps(waiting, self.flight)
         if waiting is not None and (verdict.primary is None or verdict.is_fallback):
             return self._of_waiting(waiting, verdict)
         if verdict.primary is not None:
@@ -215,11 +220,25 @@ class _Case:
         cause = primary.cause or UNKNOWN
         refined = refine(cause, context)
         confidence = primary.weight
+        if refined is None and primary.signature == "python_exception":
+            refined = self._of_exception(primary, verdict.supporters)
         if refined is not None:
             cause, confidence = refined.cause, refined.confidence
         elif verdict.supporters and not verdict.is_fallback:
             confidence = min(0.97, confidence + 0.03)
         return self._finish(cause, confidence, primary, verdict.supporters, cascades=verdict.cascades, refined=refined)
+
+    def _of_exception(self, primary: Observation, same: Sequence[Observation]) -> Refined | None:
+        """An exception in the program's own code; from many ranks alike it is certainly the program."""
+        trace = read_traceback(primary.text, primary.own_context)
+        if trace is None:
+            return None
+        alike = {item.rank for item in (primary, *same) if item.rank is not None and trace.type in item.text}
+        everywhere = len(alike) >= 2 and len(alike) >= (self.reading.world_size or len(alike)) / 2
+        place = f" at {trace.place}" if trace.place else ""
+        spread = f", on {len(alike)} ranks alike" if everywhere else ""
+        confidence = 0.72 if everywhere else 0.6 if trace.own_file else primary.weight
+        return Refined(primary.cause or UNKNOWN, confidence, f"{trace.type}{place}{spread}")
 
     def _of_waiting(self, waiting: Waiting, verdict: Verdict) -> Judgement:
         rank = waiting.missing_ranks[0] if len(waiting.missing_ranks) == 1 else None
@@ -351,7 +370,13 @@ class _Case:
         phase = self.phase_at(self.reading.bytes + 1)
         line = last.line if last else None
         text = "no step since" if last is None else f"no step after iteration {last.iteration}"
-        if self.training_ended_at is not None:
+        flight = self.flight if self.flight is not None and self.flight.finding is not flight_recorder.Finding.NOTHING else None
+        rank = flight.ranks[0] if flight is not None and len(flight.ranks) == 1 else None
+        if flight is not None and flight.finding is flight_recorder.Finding.MISMATCH:
+            cause, confidence, why = "collective_mismatch", 0.85, flight.because
+        elif flight is not None and flight.ranks:
+            cause, confidence, why = UNKNOWN, 0.5, f"ranks {_short(flight.ranks)} of group {flight.group}: {flight.because}"
+        elif self.training_ended_at is not None:
             cause, confidence, why = "launcher_teardown_hang", 0.7, "the training had ended, its launcher has not"
         elif phase == "evaluation" and (told or silent):
             stuck = self._seen("dataloader_stuck")
@@ -364,7 +389,7 @@ class _Case:
             cause, confidence, why = "nccl_library_bug_hang", 0.55, "kernel logs and GPUs of all nodes are clean, so a collective is stuck"
         else:
             cause, confidence, why = UNKNOWN, 0.3, "nothing tells why"
-        item = Observation("no_progress", Role.PRIMARY, confidence, text, cause, line=line)
+        item = Observation("no_progress", Role.PRIMARY, confidence, text, cause, line=line, rank=rank)
         return self._finish(cause, confidence, item, [], cascades=0, refined=Refined(cause, confidence, why), symptom=SymptomKind.HANG)
 
     def _hardware_is_clean(self) -> bool:

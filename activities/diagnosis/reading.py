@@ -62,9 +62,10 @@ class Observation:
     log: str = ""
 
     @property
-    def place(self) -> str | None:
-        """The node it points at: the one named in the message goes before the one that printed it."""
-        return self.named_node or self.node
+    def own_context(self) -> str:
+        """What this rank printed before it, without prefixes; another rank's lines between are left out."""
+        mine = (prefixed for raw in self.context.splitlines() if (prefixed := parse_prefix(raw)).rank == self.rank)
+        return "\n".join(prefixed.text for prefixed in mine)
 
 
 @dataclass(slots=True)
