@@ -4,7 +4,10 @@ Each command lives in a file of its own; this one only lists them. `main` is the
 """
 
 import os
+import signal
 import sys
+import traceback
+from contextlib import suppress
 
 import typer
 
@@ -39,21 +42,34 @@ app.add_typer(policy, name="policy")
 
 def main() -> None:
     """Run the program; ends the process with one of the documented exit codes."""
+    code = run_to_exit_code()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):  # `backstay jobs | head`: the reader has seen enough
+            stream.flush()
+    # Not sys.exit: a thread of the Temporal SDK's native part may still be about to take the interpreter's lock, and doing so
+    # while the interpreter is being torn down aborts the process (seen with 1.35.0 after a refused connection).
+    os._exit(code)
+
+
+def run_to_exit_code() -> int:
+    """Run the command named in `sys.argv` and say in one sentence what went wrong, where something did."""
     try:
         app()
+    except SystemExit as ended:  # how the framework reports usage errors and `typer.Exit`
+        return ended.code if isinstance(ended.code, int) else ExitCode.DONE
     except KeyboardInterrupt:
-        sys.exit(130)  # what shells expect of a program that Ctrl-C ended
+        return 128 + signal.SIGINT  # what shells expect of a program that Ctrl-C ended
     except BrokenPipeError:
-        # `backstay jobs | head`: the reader has seen enough. Python would complain once more while flushing at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.DONE)
-    except Exception as error:  # whatever `explain` does not know is raised again
+        return ExitCode.DONE
+    except Exception as error:  # noqa: BLE001 - the last line of defence; what is no known error shows its traceback
         known = explain(error)
         if known is None:
-            raise
+            traceback.print_exception(error)
+            return ExitCode.BAD
         code, sentence = known
         complain(sentence)
-        sys.exit(code)
+        return code
+    return ExitCode.DONE
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from activities.configuration import PolicySection
 from activities.policy import Spoken, default_rules, in_words
 from workers.commands.errors import BadUsage
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, screen
+from workers.commands.words import duration
 
 policy = typer.Typer(name="policy", help="Look at the policy.", no_args_is_help=True)
 
@@ -54,7 +55,7 @@ def _limits_in_words(section: PolicySection) -> Iterator[str]:
         f"{limits.same_cause} for one cause without progress"
     )
     yield (
-        f"cluster: {limits.excluded_fraction:.0%} of a partition excluded at once, for {limits.exclusion_ttl}; {limits.actions_per_window} "
-        f"actions in {limits.window}; the breaker trips at {limits.breaker_jobs} jobs in {limits.breaker_window}"
+        f"cluster: {limits.excluded_fraction:.0%} of a partition excluded at once, for {duration(limits.exclusion_ttl)}; {limits.actions_per_window} "
+        f"actions in {duration(limits.window)}; the breaker trips at {limits.breaker_jobs} jobs in {duration(limits.breaker_window)}"
     )
     yield f"rules: {len(section.rules)} of your own, tried first, then {len(default_rules())} built in; in brackets the one that decides"

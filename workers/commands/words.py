@@ -1,7 +1,7 @@
 """A job's state and incidents as lines for people. Pure; called by `show`, `diagnose` and the demo's story."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from activities.records import Diagnosis, Incident, Milestones, Progress, Recommendation, Suspect
 from workers.commands.shapes import pending_recommendation
@@ -108,6 +108,15 @@ def milestone_rows(milestones: Milestones, onset: datetime) -> Iterator[tuple[st
         at: datetime | None = getattr(milestones, name)
         if at is not None:
             yield name, clock(at), f"{(at - onset).total_seconds():.1f} s"
+
+
+def duration(length: timedelta) -> str:
+    """In the largest unit that divides it: 24 h, 90 s."""
+    seconds = int(length.total_seconds())
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def printable(text: str) -> str:
