@@ -65,14 +65,15 @@ class AttemptView(Record):
     bad_loss_iterations: tuple[int, ...] = ()
     bad_loss_since: AwareDatetime | None = None
     suspicion: Symptom | None = None
+    paused_at: AwareDatetime | None = None
 
     @property
     def is_running(self) -> bool:
         """Slurm says, now, that the attempt computes: not pending, suspended, stopped, configuring or ending."""
         if self.job is None or self.scheduler_unreachable_since is not None:
             return False
-        idle = {JobFlag.COMPLETING, JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE}
-        return self.job.state is JobState.RUNNING and not idle & set(self.job.flags) and not self.was_requeued
+        is_ending = self.job.is_ending or self.was_requeued
+        return self.job.state is JobState.RUNNING and not is_ending and not is_paused(self.job)
 
     @property
     def was_requeued(self) -> bool:
@@ -93,6 +94,12 @@ class Judged(NamedTuple):
 
 
 Detector = Callable[[AttemptView, WatchSection], Symptom | None]
+
+
+def is_paused(job: Job) -> bool:
+    """Allocated, and not computing through no fault of its own: suspended, stopped, or its nodes are still powering up."""
+    paused = {JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE}
+    return job.state is JobState.SUSPENDED or (job.state is JobState.RUNNING and bool(paused & set(job.flags)))
 
 
 def ended_badly(view: AttemptView, patience: WatchSection) -> Symptom | None:
@@ -362,7 +369,7 @@ def is_known(symptom: Symptom, known: tuple[SymptomKind, ...], known_onset: date
 
 def _last_sign_of_life(view: AttemptView) -> datetime | None:
     progress = view.progress
-    signs = [view.started_at, progress.iteration_at, progress.checkpoint_at, progress.phase_since]
+    signs = [view.started_at, progress.iteration_at, progress.checkpoint_at, progress.phase_since, view.paused_at]
     if view.started_at is None and progress.iteration_at is None:
         return None
     # An older attempt's checkpoint is no sign of this one's life; the start is then the later time anyway.

@@ -311,6 +311,9 @@ class Cursor(Record):
     looked_at: AwareDatetime | None = None
     blind: str | None = Field(default=None, description="what cannot be read and the mend; None when everything can")
     fatal: FatalLine | None = Field(default=None, description="waits for its settle time; forgotten when iterations follow")
+    paused_at: AwareDatetime | None = Field(
+        default=None, description="last look at which the attempt could not compute: suspended, nodes powering up"
+    )
     told_to_end_at: AwareDatetime | None = Field(
         default=None, description="the log said that Slurm ends the job (cancelled, requeued, preempted): what dies after that is no cause"
     )

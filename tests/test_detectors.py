@@ -222,6 +222,8 @@ HANGS: tuple[tuple[str, AttemptView, bool], ...] = (
     ("the log cannot be read", a_silent_view(900).model_copy(update={"log_readable": False}), False),
     ("suspended", a_silent_view(900).model_copy(update={"job": a_job(state=JobState.SUSPENDED)}), False),
     ("stopped", a_silent_view(900).model_copy(update={"job": a_job(flags=(JobFlag.STOPPED,))}), False),
+    ("resumed a moment ago", a_silent_view(900).model_copy(update={"paused_at": after(HOUR - 20)}), False),
+    ("nodes still powering up", a_silent_view(900).model_copy(update={"job": a_job(flags=(JobFlag.CONFIGURING,))}), False),
     ("waiting in the queue", a_silent_view(900).model_copy(update={"job": a_job(state=JobState.PENDING)}), False),
     ("Slurm does not answer", a_silent_view(900).model_copy(update={"scheduler_unreachable_since": after(HOUR - 5)}), False),
     ("never looked at", a_silent_view(900).model_copy(update={"job": None}), False),

@@ -11,7 +11,7 @@ from statistics import median
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
-from activities.detectors import AttemptView, ended_badly, is_slow, judge
+from activities.detectors import AttemptView, ended_badly, is_paused, is_slow, judge
 from activities.logs.paths import checkpoint_directory_of, log_path_of
 from activities.logs.progress import MarkKind, ProgressMark, advance
 from activities.records import (
@@ -89,6 +89,8 @@ class AttemptWatch:
         is_this_attempt = job.restart_count == self.attempt.restart_count
         if is_this_attempt and job.nodes and job.state is not JobState.PENDING:
             self.attempt = self.attempt.model_copy(update={"nodes": job.nodes, "started_at": job.started_at or self.attempt.started_at})
+        if is_this_attempt and is_paused(job):
+            self._update(paused_at=snapshot.taken_at)
         if is_this_attempt and job.state.is_ended:
             self._ended_seen_at = self._ended_seen_at or snapshot.taken_at
         self._lost_looks = tuple(lost[name] for name in self.attempt.nodes if name in lost)
@@ -265,6 +267,7 @@ class AttemptWatch:
             bad_loss_iterations=state.bad_loss_iterations,
             bad_loss_since=state.bad_loss_since,
             suspicion=self._suspicion,
+            paused_at=state.paused_at,
         )
 
     def end(self, now: datetime) -> WatchResult | None:
@@ -309,7 +312,8 @@ class AttemptWatch:
                 return None
             case WatchUntil.RUNNING:
                 # Only after the first reading: what an older attempt left in the log must not be read as this one's later.
-                if self._reader is None or self._reader.looked_at is None:
+                unread = self._reader is None or self._reader.looked_at is None
+                if unread and view.now - (job.started_at or view.now) < STALE_READING:
                     return None
                 return job.started_at or view.now, f"job {job.job_id} runs on {len(job.nodes)} nodes"
             case WatchUntil.STEPPING:
@@ -320,11 +324,12 @@ class AttemptWatch:
                 return self._new_checkpoint()
 
     def _new_checkpoint(self) -> tuple[datetime, str] | None:
-        """A checkpoint of this attempt beyond the one before the fault. The directory's word counts over the log's."""
+        """A checkpoint of this attempt beyond the one before the fault. The directory's word counts over the log's,
+        unless it cannot be read."""
         before = self._request.checkpoint_before if self._request.checkpoint_before is not None else -1
         progress, disk = self.progress, self._disk_checkpoint
         started = self.attempt.started_at
-        if self._request.opt_in.checkpoints is not None:
+        if self._request.opt_in.checkpoints is not None and (self._reading is None or self._reading.checkpoints_readable):
             if disk is None or disk.iteration <= before or (started is not None and disk.written_at < started):
                 return None
             if progress.first_iteration is not None and disk.iteration < progress.first_iteration:

@@ -84,6 +84,7 @@ class Reading:
     file: FileCursor | None = None
     pieces: tuple[Piece, ...] = ()
     checkpoint: CheckpointMark | None = None
+    checkpoints_readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class DiskReader:
             return None
         self._last = state
         file = self._follower.cursor if self._follower is not None else self._origin.cursor
-        return Reading(now, readable, caught_up, blind, file, tuple(pieces), checkpoint)
+        return Reading(now, readable, caught_up, blind, file, tuple(pieces), checkpoint, self._checkpoint_blind is None)
 
     # ------------------------------------------------------------------------------------------------------ the log
 

@@ -444,6 +444,19 @@ async def test_without_a_directory_the_logs_word_for_a_checkpoint_counts(world: 
     assert (await watching).kind is WatchEnd.REACHED
 
 
+async def test_a_checkpoint_directory_that_cannot_be_read_leaves_the_logs_word(world: World) -> None:
+    await world.submit()
+    world.steps(41, 42)
+    opt_in = world.opt_in(checkpoints=str(world.directory.parent / "elsewhere"))
+    watching = world.watching(await world.request(until=WatchUntil.CHECKPOINT, checkpoint_before=40, opt_in=opt_in))
+    await world.seen(42)
+    assert "logs.roots" in (world.last.blind or "")
+    world.write("  successfully saved checkpoint from iteration      60 to /ckpt")
+    result = await watching
+    assert result.kind is WatchEnd.REACHED
+    assert result.blind is not None
+
+
 async def test_an_attempt_that_starts_from_the_beginning_is_told(world: World) -> None:
     await world.submit()
     world.steps(1, 2)
