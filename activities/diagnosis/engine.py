@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from activities.diagnosis import flight_recorder, pace
-from activities.diagnosis.causality import Verdict, choose, progressed_after
+from activities.diagnosis.causality import IS_SPECIFIC, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
 from activities.diagnosis.reading import Observation, Reader, Reading
@@ -165,7 +165,9 @@ class _Case:
         return self._of_no_event(verdict)
 
     def _events(self) -> list[Observation]:
-        """Observations that may count: a clean end makes unspecific noise around it harmless."""
+        """Observations that may count: a clean end makes unspecific noise around it harmless, and so does a job that lives on."""
+        if self._lives():
+            return [item for item in self.observations if item.role is not Role.PRIMARY or item.weight >= IS_SPECIFIC]
         if not self.facts.ended_well:
             return self.observations
         return [
@@ -175,6 +177,12 @@ class _Case:
             or item.role not in (Role.PRIMARY, Role.CASCADE)
             or (item.role is Role.PRIMARY and item.weight >= 0.9)
         ]
+
+    def _lives(self) -> bool:
+        """Slurm says it runs, nobody saw it stop, and no launcher has begun to clean up: an exception may have been caught."""
+        told = self.signals.symptom is not None and self.signals.symptom.kind is not SymptomKind.NONE
+        torn_down = any(self._seen(name) for name in ("elastic_child_failed", "elastic_sigterm", "slurm_cancelled", "launcher_cleanup"))
+        return self.facts.is_running and not told and not torn_down and not self.facts.silent_seconds
 
     def _waiting(self, verdict: Verdict) -> Waiting | None:
         waits = [item for item in self.observations if not progressed_after(item, self.reading.marks)]
@@ -312,6 +320,10 @@ class _Case:
             return self._finish(
                 refined.cause, refined.confidence, degraded, same, cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN
             )
+        reported = next((item for item in self.observations if item.signature == "straggler_reported"), None)
+        if reported is not None:
+            refined = Refined("slow_gpu_straggler", 0.7, "the job's own straggler detection names it")
+            return self._finish(refined.cause, 0.7, reported, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
         ranks = pace.slow_ranks(self.reading.marks)
         if ranks:
             shared = self._share_a_nic(ranks)

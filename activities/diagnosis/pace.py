@@ -197,12 +197,15 @@ def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
         middle = statistics.median(values[third:-third] or late)
         gradual = early_median * (1 + (factor - 1) * 0.2) < middle < early_median * (1 + (factor - 1) * 0.8)
         return Slowdown(early_median, late_median, since, gradual, not gradual)
-    slow = [value > 1.5 * early_median for value in values]
-    bouts = sum(1 for before, now in pairwise(slow) if now and not before)
-    if bouts >= 3 and 0.15 <= sum(slow) / len(slow) <= 0.85:
+    usual = statistics.median_low(values) if statistics.median_low(values) < 1.5 * min(values) else early_median
+    slow = [value > 1.5 * usual for value in values]
+    # A bout is several slow steps on end; a single one is a checkpoint, an evaluation or a cold cache.
+    bouts = sum(1 for before, now, after in zip(slow, slow[1:], slow[2:], strict=False) if not before and now and after)
+    bouts += len(slow) >= 2 and slow[0] and slow[1]
+    if bouts >= 2 and 0.1 <= sum(slow) / len(slow) <= 0.85 and not all(slow[-2:]):
         late_value = statistics.median([value for value, is_slow in zip(values, slow, strict=True) if is_slow])
         since = next(line for (line, _), is_slow in zip(steps, slow, strict=True) if is_slow)
-        return Slowdown(early_median, late_value, since, False, False, comes_and_goes=True)
+        return Slowdown(usual, late_value, since, False, False, comes_and_goes=True)
     return None
 
 

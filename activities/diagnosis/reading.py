@@ -167,7 +167,7 @@ _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
 # NCCL's host:pid:tid [device], srun's task lines, slurmstepd's own name: a host whatever it is called (gpu-04 too).
 _CERTAIN_NODE = re.compile(
-    r"^.{0,40}?([A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d+\] |^srun: (?:error: )?([\w.-]+): tasks? |^slurmstepd-([\w.-]+): "
+    r"^.{0,80}?([A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d+\] |^srun: (?:error: )?([\w.-]+): tasks? |^slurmstepd-([\w.-]+): "
 )
 _FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
 

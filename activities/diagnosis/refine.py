@@ -190,6 +190,9 @@ def _checkpoint(context: Context) -> Refined | None:
         phase == "+training" and re.search(r"(?i)successfully loaded|loaded checkpoint", text)
         for _, _, phase, text in context.reading.phases
     )
+    if "file read failed" in context.primary.text and not re.search(r"central directory|corrupt", context.primary.text):
+        # The archive is whole, reading below it failed (torch inline_container.cc).
+        return Refined("checkpoint_read_transient", 0.7, "the file could not be read, it is not said to be broken")
     if again:
         return Refined("checkpoint_read_transient", 0.78, "the same checkpoint was read without trouble at another time")
     if loaded and size >= 4 and 0 < len(ranks) <= max(1, size // 8):
@@ -207,9 +210,12 @@ def _port(context: Context) -> Refined | None:
 
 
 def _transport(context: Context) -> Refined | None:
-    roce = any(re.search(r"RoCE|(?:local|remote)\s?G[Ii][Dd]s?\s*:?:?ffff", item.text) for item in (context.primary, *context.same))
-    if roce and not context.stepped and len(context.nodes) >= 2 and not context.seen("ib_flushed"):
-        return Refined("roce_gid_misconfig", 0.66, "over RoCE, at the first connection, on several nodes")
+    roce = context.seen("nccl_roce") or any(
+        re.search(r"RoCE|[Gg]ids?\s*:?:?:?ffff:", item.text) for item in (context.primary, *context.same)
+    )
+    if roce and not context.stepped and not context.seen("nccl_tests_row"):
+        # NCCL's authors: a time-out (error 12) right away means the NICs cannot talk over RoCE (NVIDIA/nccl#426).
+        return Refined("roce_gid_misconfig", 0.7, "over RoCE, at the first connection: the adapters never talked")
     return None
 
 
@@ -227,6 +233,8 @@ def _barrier(context: Context) -> Refined | None:
 
 
 def _address(context: Context) -> Refined | None:
+    if context.seen("rendezvous_clash"):
+        return Refined("rdzv_port_conflict", 0.82, "the port was taken and the rendezvous found there was not this job's (pytorch#116974)")
     if re.search(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located", context.facts.text):
         return Refined("rdzv_port_conflict", 0.75, "another job runs on the same node")
     return None
