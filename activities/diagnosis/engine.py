@@ -393,7 +393,7 @@ class _Case:
         elif phase == "evaluation" and (told or silent):
             stuck = self._seen("dataloader_stuck")
             cause, confidence, why = ("dataloader_deadlock_eval" if stuck else "rank_deadlock_in_eval"), 0.6, "evaluation had begun"
-        elif phase in ("evaluation", "checkpoint") and not told and not silent:
+        elif not told and not silent and (phase in ("evaluation", "checkpoint") or self._did_something_else_since(last)):
             return None
         elif self._seen("dataloader_stuck"):
             cause, confidence, why = "dataloader_deadlock_eval", 0.55, "a data loader stands still"
@@ -403,6 +403,12 @@ class _Case:
             cause, confidence, why = UNKNOWN, 0.3, "nothing tells why"
         item = Observation("no_progress", Role.PRIMARY, confidence, text, cause, line=line, rank=rank)
         return self._finish(cause, confidence, item, [], cascades=0, refined=Refined(cause, confidence, why), symptom=SymptomKind.HANG)
+
+    def _did_something_else_since(self, last: pace.Mark | None) -> bool:
+        """True when the last step was followed by a save or an evaluation, begun or ended: that time was not spent standing still."""
+        return last is not None and any(
+            position > last.position and phase[1:] in ("evaluation", "checkpoint") for position, _, phase, _ in self.reading.phases
+        )
 
     def _hardware_is_clean(self) -> bool:
         """Looked at and clean, which is more than not looked at."""

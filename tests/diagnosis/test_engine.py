@@ -1,0 +1,195 @@
+"""What the engine promises for any input: an answer, bounded; benign stays benign however it is cut; noise changes nothing."""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from activities.diagnosis.casefile import signals_of
+from activities.diagnosis.causes import UNKNOWN, causes
+from activities.diagnosis.engine import Engine
+from activities.diagnosis.signals import LogSource, Signals
+from activities.records import Domain, SymptomKind
+
+HERE = Path(__file__).parent
+KINDS: list[dict[str, Any]] = YAML(typ="safe").load((HERE / "kinds.yaml").read_text())
+NOISE = (
+    "INFO: heartbeat from the data service",
+    "memory allocated 41.2 GiB, cached 44.0 GiB",
+    "[2030-01-01 00:00:00] cron: rotated 3 files",
+    "\x1b[32mall good\x1b[0m",
+    "",
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine()
+
+
+def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    for path in sorted((HERE.parent / "cases" / "dev").glob("*.yaml")):
+        document = YAML(typ="safe").load(path.read_text())
+        yield path.stem, document["signals"], document["expected"]
+
+
+BENIGN = [(name, signals) for name, signals, expected in cases() if expected["domain"] == "none"]
+BENIGN += [(kind["id"], kind) for kind in KINDS if kind["expect"].get("symptom") == "none" and kind["expect"]["cause"] in causes()]
+BENIGN = [(name, signals) for name, signals in BENIGN if "drained" not in name]
+
+
+def waiting(rank: int) -> str:
+    return (
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, Timeout(ms)=600000)\n"
+    )
+
+
+def log_of(text: str, **more: Any) -> Signals:
+    return signals_of({"log": text, **more})
+
+
+@pytest.mark.parametrize(("name", "loose"), BENIGN, ids=[name for name, _ in BENIGN])
+@pytest.mark.parametrize("with_scheduler", [True, False])
+def test_cutting_a_benign_log_at_any_line_never_makes_an_incident(
+    name: str, loose: dict[str, Any], with_scheduler: bool, engine: Engine
+) -> None:
+    if name == "caught_traceback" and not with_scheduler:
+        pytest.skip("a log that ends with an exception, and nobody who says that the job lives, does read as a crash")
+    lines = str(loose["log"]).splitlines(keepends=True)
+    step = max(1, len(lines) // 40)
+    for end in sorted({*range(0, len(lines) + 1, step), *range(max(0, len(lines) - 12), len(lines) + 1)}):
+        signals = (
+            {key: value for key, value in loose.items() if key in ("scheduler", "kernel_log", "gpu_metrics")} if with_scheduler else {}
+        )
+        judgement = engine.judge(signals_of({**signals, "log": "".join(lines[:end])}))
+        assert judgement.symptom is SymptomKind.NONE, f"cut after line {end}: {judgement.diagnosis}"
+        assert judgement.attribution.suspects == ()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind["id"] for kind in KINDS])
+def test_unrelated_lines_never_change_the_verdict(kind: dict[str, Any], engine: Engine) -> None:
+    dice = random.Random(kind["id"])
+    before = engine.judge(signals_of(kind))
+    lines = str(kind["log"]).splitlines()
+    noisy = [line for original in lines for line in (*(dice.choices(NOISE, k=dice.randint(0, 2))), original)] + [NOISE[0]]
+    after = engine.judge(signals_of({**kind, "log": "\n".join(noisy) + "\n"}))
+    assert (after.symptom, after.diagnosis.cause) == (before.symptom, before.diagnosis.cause)
+    assert {suspect.node for suspect in after.attribution.suspects} == {suspect.node for suspect in before.attribution.suspects}
+
+
+WORDS = st.sampled_from(
+    [line.encode() for kind in KINDS for line in str(kind["log"]).splitlines() if line]
+    + [b"\xff\xfe\x00", b"\r", b"iteration 3 / 4 loss: nan"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.binary(max_size=200), WORDS), max_size=40))
+def test_any_bytes_give_an_answer_within_the_vocabulary(engine: Engine, parts: list[bytes]) -> None:
+    data = b"\n".join(parts)
+    started = time.monotonic()
+    judgement = engine.judge(Signals(logs=(LogSource(data=data),)))
+    assert time.monotonic() - started < 5
+    assert judgement.diagnosis.cause in {*causes(), UNKNOWN}
+    assert (judgement.diagnosis.domain is Domain.UNKNOWN) == (judgement.diagnosis.cause == UNKNOWN)
+    assert all(suspect.node for suspect in judgement.attribution.suspects)
+    engine.fatal_lines(data)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["state", "nodes", "node_state", "history", "exit_code", "node", "x"]), inner, max_size=4)
+        ),
+        max_leaves=12,
+    ).filter(lambda value: isinstance(value, dict))
+)
+def test_any_scheduler_mapping_gives_an_answer(engine: Engine, loose: dict[str, Any]) -> None:
+    engine.judge(Signals(scheduler=loose, gpu_snapshots=loose))
+
+
+def test_nothing_at_all_is_no_incident(engine: Engine) -> None:
+    judgement = engine.judge(Signals())
+    assert judgement.symptom is SymptomKind.NONE
+    assert judgement.attribution.abstained
+
+
+def test_a_job_that_failed_without_a_word_is_unknown_and_blames_nobody(engine: Engine) -> None:
+    judgement = engine.judge(log_of("step 1 loss 2.0\n", scheduler={"state": "FAILED", "exit_code": "1:0", "nodes": "gpu-[01-04]"}))
+    assert (judgement.symptom, judgement.diagnosis.cause, judgement.attribution.suspects) == (SymptomKind.CRASH, UNKNOWN, ())
+    assert judgement.diagnosis.confidence <= 0.3
+
+
+def test_the_primary_line_carries_its_number_time_and_rank(engine: Engine) -> None:
+    judgement = engine.judge(log_of("a\nb\n[rank3]:[2024-05-02 07:00:00] OSError: [Errno 122] Disk quota exceeded\n"))
+    primary = judgement.diagnosis.primary
+    assert primary is not None
+    assert (primary.line, primary.rank) == (3, 3)
+
+
+def test_an_endless_line_is_no_problem(engine: Engine) -> None:
+    data = b"x" * (20 << 20) + b" CUDA out of memory. Tried to allocate 2 GiB " + b"y" * (20 << 20)
+    judgement = engine.judge(Signals(logs=(LogSource(data=data),)))
+    assert judgement.diagnosis.cause == "cuda_oom"
+    assert judgement.diagnosis.primary is not None
+    assert len(judgement.diagnosis.primary.text) <= 600
+
+
+def test_a_log_made_of_one_failure_is_counted_not_kept(engine: Engine) -> None:
+    data = b"[rank1]: OSError: [Errno 28] No space left on device\n" * 200_000
+    started = time.monotonic()
+    judgement = engine.judge(Signals(logs=(LogSource(data=data),)))
+    assert judgement.diagnosis.cause == "disk_full_checkpoint_save"
+    assert time.monotonic() - started < 5
+
+
+def test_fatal_lines_name_their_signature_and_flag_consequences(engine: Engine) -> None:
+    found = engine.fatal_lines(
+        b"step 3 loss 2.1\n[rank7]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+        b"[rank1]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+        b"wandb: Network error (ConnectionError), entering retry loop.\n"
+    )
+    assert [(line.signature, line.is_primary, line.rank) for line in found] == [
+        ("cuda_ecc_uncorrectable", True, 7),
+        ("nccl_remote_error", False, 1),
+    ]
+
+
+def test_two_faults_of_one_attempt_are_told_apart(engine: Engine) -> None:
+    # The first was survived: the run went on for hundreds of steps; the second ended it.
+    steps = "".join(f"step {n} loss 2.{n % 10}\n" for n in range(1, 200))
+    text = (
+        "[rank1]: OSError: [Errno 116] Stale file handle\n"
+        + steps
+        + "[rank2]: RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    )
+    judgement = engine.judge(log_of(text, scheduler={"state": "FAILED", "nodes": "gpu-[01-02]"}))
+    assert judgement.diagnosis.cause == "illegal_memory_access_app_bug"
+
+
+def test_the_cause_before_the_cascade_wins_also_when_it_is_one_line_among_many(engine: Engine) -> None:
+    waits = "".join(waiting(rank) for rank in range(64) if rank != 17)
+    judgement = engine.judge(log_of("[rank17]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n" + waits))
+    assert judgement.diagnosis.cause == "cuda_oom"
+    assert judgement.diagnosis.primary is not None
+    assert judgement.diagnosis.primary.rank == 17
+    assert judgement.diagnosis.cascades == 63
+
+
+def test_the_rank_that_is_silent_is_named_not_those_that_wait(engine: Engine) -> None:
+    waits = "".join(waiting(rank) for rank in range(8) if rank != 5)
+    judgement = engine.judge(log_of("step 3 loss 2.0\n" + waits, scheduler={"state": "FAILED", "nodes": "gpu-[01-02]", "ntasks": 8}))
+    assert judgement.diagnosis.primary is not None
+    assert (judgement.diagnosis.primary.rank, judgement.diagnosis.primary.node) == (5, "gpu-02")
+    assert judgement.diagnosis.cause == UNKNOWN
+    assert judgement.attribution.abstained
