@@ -121,10 +121,10 @@ class Recovery:
     async def cancel(self, request: MutationRequest) -> None:
         """Ends a job that still runs, where policy lets `stop` do that."""
         cancelled = await self._mutate(Reschedule.cancel_job, request)
-        if cancelled is not None:
-            self._story.step(
-                "cancelled" if cancelled.done else "not_cancelled", cancelled.detail, **({"acted": True} if cancelled.done else {})
-            )
+        if cancelled is not None and cancelled.done:
+            self._story.step("cancelled", cancelled.detail, at=cancelled.at, acted=True)
+        elif cancelled is not None:
+            self._story.step("not_cancelled", cancelled.detail)
 
     def _not_requeued(self, result: MutationResult | None) -> Restarted:
         if result is None:

@@ -133,7 +133,8 @@ class TrainingJob:
         state = self._state
         number = state.incidents_dropped + len(state.incidents) + 1
         incident = Incident(
-            id=f"{state.key.job_id}-{number}",
+            # Job IDs are reused: the submit time keeps two lives of one ID apart in the ledger and in the evidence.
+            id=f"{state.key.job_id}-{int(state.key.submitted_at.timestamp())}-{number}",
             restart_count=state.attempt.restart_count,
             nodes=state.attempt.nodes,
             symptom=seen.symptom,
@@ -183,6 +184,7 @@ class TrainingJob:
                 method,
                 request,
                 schedule_to_close_timeout=self._state.terms.opinion_deadline + timedelta(seconds=10),
+                heartbeat_timeout=self._state.terms.heartbeat_timeout,
                 retry_policy=WATCH_RETRIES,
             )
         except ActivityError as error:
@@ -253,7 +255,7 @@ class TrainingJob:
         )
         try:
             await workflow.wait_condition(
-                lambda: self._desk.decision is not None or (change.done() and _says_more(change.result())),
+                lambda: self._desk.decision is not None or _says_more(change),
                 timeout=max(expires_at - workflow.now(), timedelta(0)),
                 timeout_summary=f"expires: {recommendation.expiry_reason}",
             )
@@ -581,7 +583,7 @@ class TrainingJob:
         self._update(incidents=self._state.incidents[surplus:], incidents_dropped=self._state.incidents_dropped + surplus)
 
 
-def _says_more(change: "asyncio.Future[Change]") -> bool:
+def _says_more(change: "workflow.ActivityHandle[Change]") -> bool:
     """True when the watch beside the waiting has something to tell. A watch that failed tells nothing: the expiry ends the wait."""
     return change.done() and change.exception() is None and change.result().kind is not ChangeKind.UNCHANGED
 

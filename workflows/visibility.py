@@ -3,6 +3,8 @@
 Search attributes are not encrypted (Temporal's documentation), so they hold names and slugs only, never log text.
 """
 
+from typing import Any
+
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
 from activities.records import Action, Incident, JobKey
@@ -42,14 +44,18 @@ def at_first(key: JobKey, nodes: tuple[str, ...]) -> TypedSearchAttributes:
     )
 
 
-def attributes_of(state: TrainingJobState) -> tuple[tuple[str, ...], list[SearchAttributeUpdate]]:
+def attributes_of(state: TrainingJobState) -> tuple[tuple[str, ...], list[SearchAttributeUpdate[Any]]]:
     """The attributes as they should read now, and a comparable form, so that nothing is written twice."""
     incident = state.incidents[-1] if state.incidents else None
     suspects = [suspect.node for suspect in incident.attribution.suspects if suspect.node] if incident else []
     nodes = list(dict.fromkeys([*suspects, *state.attempt.nodes]))[:MOST_NODES_LISTED]
     waiting = state.stage is Stage.AWAITING_DECISION
     cause = incident.diagnosis.cause if incident else ""
-    updates: list[SearchAttributeUpdate] = [STATE.value_set(str(state.stage)), NEEDS_APPROVAL.value_set(waiting), NODES.value_set(nodes)]
+    updates: list[SearchAttributeUpdate[Any]] = [
+        STATE.value_set(str(state.stage)),
+        NEEDS_APPROVAL.value_set(waiting),
+        NODES.value_set(nodes),
+    ]
     if cause:
         updates.append(CAUSE.value_set(cause))
     return (state.stage, str(waiting), cause, *nodes), updates

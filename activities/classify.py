@@ -1,0 +1,104 @@
+"""The step `classify`: capture the evidence while it is still there, then ask the engine what happened first.
+
+Called by `workflows/training_job.py` before anything is changed: a requeue truncates the job's stdout.
+"""
+
+import asyncio
+from pathlib import Path
+
+from temporalio import activity
+
+from activities.beat import heartbeats
+from activities.diagnosis.engine import Engine
+from activities.diagnosis.signals import LogSource, Signals
+from activities.evidence import EvidenceStore, Material
+from activities.logs.paths import LogRoots, PathRefused, log_path_of
+from activities.records import Attempt, Evidence, Job, Judgement, Node, OptIn, Progress, Record, Symptom
+from activities.slurm.clock import Clock
+from activities.slurm.scheduler import Scheduler, SchedulerError
+
+
+class ClassifyRequest(Record):
+    """One fault of one attempt, as it was detected."""
+
+    incident_id: str
+    attempt: Attempt
+    job: Job
+    opt_in: OptIn
+    symptom: Symptom
+    progress: Progress = Progress()
+
+
+class Classify:
+    """One instance a worker; the engine is compiled once and shared."""
+
+    def __init__(self, scheduler: Scheduler, engine: Engine, store: EvidenceStore, roots: LogRoots, *, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._engine = engine
+        self._store = store
+        self._roots = roots
+        self._clock = clock
+
+    @activity.defn
+    async def capture_evidence(self, request: ClassifyRequest) -> Evidence:
+        """Excerpts of the log, the scheduler's record, node states and the batch script: bounded, redacted, hashed.
+
+        What cannot be read is noted in `unreadable`, never an error."""
+        missing: list[str] = []
+        nodes = await self._nodes_of(request.attempt, missing)
+        script = await self._script(request.job, missing)
+        logs = self._logs_of(request, missing)
+        material = Material(
+            job=request.job, nodes=nodes, logs=logs, signals=request.symptom.signals, batch_script=script, unreadable=missing
+        )
+        async with heartbeats("capturing evidence"):
+            return await asyncio.to_thread(
+                self._store.capture,
+                material,
+                key=request.attempt.key,
+                incident_id=request.incident_id,
+                captured_at=self._clock.now(),
+            )
+
+    @activity.defn
+    async def diagnose(self, request: ClassifyRequest) -> Judgement:
+        """The first cause, the suspects or an honest unknown, by the whole log and what Slurm says of the nodes."""
+        missing: list[str] = []
+        signals = Signals(
+            logs=tuple(LogSource(name=str(path), path=path, opener=self._roots.open) for path in self._logs_of(request, missing)),
+            job=request.job,
+            nodes=await self._nodes_of(request.attempt, missing),
+            symptom=request.symptom,
+            progress=request.progress,
+        )
+        async with heartbeats("diagnosing"):
+            return await asyncio.to_thread(self._engine.judge, signals)
+
+    def _logs_of(self, request: ClassifyRequest, missing: list[str]) -> tuple[Path, ...]:
+        """The job's output and, where it is another file, its error output; each only under an allowed root."""
+        named = [log_path_of(request.job, request.opt_in)]
+        if request.job.stderr_path and request.job.stderr_path != request.job.stdout_path:
+            named.append(log_path_of(request.job.model_copy(update={"stdout_path": request.job.stderr_path}), OptIn()))
+        allowed: list[Path] = []
+        for path in filter(None, named):
+            try:
+                allowed.append(self._roots.check(path))
+            except (PathRefused, OSError) as refusal:
+                missing.append(str(refusal))
+        return tuple(dict.fromkeys(allowed))
+
+    async def _nodes_of(self, attempt: Attempt, missing: list[str]) -> tuple[Node, ...]:
+        try:
+            return tuple(node for node in await self._scheduler.nodes() if node.name in attempt.nodes)
+        except SchedulerError as silence:
+            missing.append(f"node states: {silence}")
+            return ()
+
+    async def _script(self, job: Job, missing: list[str]) -> str | None:
+        if job.is_batch is not True:
+            return None
+        try:
+            return await self._scheduler.batch_script(job.job_id)
+        except SchedulerError as silence:
+            missing.append(f"batch script: {silence}")
+            return None

@@ -1,0 +1,27 @@
+"""The time-skipping server, from the packaged wheel: the SDK's own download needs the internet."""
+
+import shutil
+import sysconfig
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+
+from workers.worker import register_search_attributes
+
+
+def packaged_test_server() -> str:
+    found = shutil.which("temporal-test-server") or Path(sysconfig.get_path("scripts")) / "temporal-test-server"
+    return str(found)
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[WorkflowEnvironment]:
+    """A server of its own for each test: skipped time is global to it."""
+    async with await WorkflowEnvironment.start_time_skipping(
+        data_converter=pydantic_data_converter, test_server_existing_path=packaged_test_server()
+    ) as environment:
+        await register_search_attributes(environment.client)
+        yield environment

@@ -1,0 +1,364 @@
+"""A job's life as its workflow tells it, in every mode, on the time-skipping server."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.testing import WorkflowEnvironment
+
+from activities.configuration import Limits, PolicySection
+from activities.records import (
+    Action,
+    Change,
+    ChangeKind,
+    Decision,
+    DecisionKind,
+    DecisionRequest,
+    Domain,
+    Incident,
+    JobState,
+    Mode,
+    Opinion,
+    OutcomeState,
+    Permission,
+    SymptomKind,
+    Verdict,
+    WatchEnd,
+    WatchUntil,
+)
+from tests.builders import a_diagnosis, a_judgement, an_application_bug, an_attribution
+from tests.workflows.scripted import World, crashes, ends, hangs, reaches, recovers, watched
+from workflows.state import Stage, Terms, TrainingJobState
+from workflows.training_job import TrainingJob
+
+Handle = WorkflowHandle[TrainingJob, TrainingJobState]
+
+
+def policy(mode: Mode, **changes: Any) -> PolicySection:
+    """Half the partition may be excluded: the test cluster has four nodes."""
+    return PolicySection(mode=mode, **{"limits": Limits(excluded_fraction=0.5), **changes})
+
+
+def forgotten() -> Change:
+    return _change(ChangeKind.FORGOTTEN)
+
+
+def _change(kind: ChangeKind) -> Change:
+    from tests.builders import NOON
+
+    return Change(kind=kind, at=NOON, summary=f"the job was {kind}")
+
+
+def step_names(incident: Incident) -> Sequence[str]:
+    return [step.name for step in incident.outcome.steps]
+
+
+async def until_pending(handle: Handle) -> Incident:
+    """The incident that waits for a decision."""
+    while True:
+        state = await handle.query(TrainingJob.state)
+        if state.stage is Stage.AWAITING_DECISION:
+            return state.incidents[-1]
+        await asyncio.sleep(0.05)
+
+
+async def test_auto_restarts_off_the_suspect_and_calls_it_recovered_only_at_a_newer_checkpoint(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), *recovers(checkpoint=120), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.AUTO
+    assert step_names(incident) == [
+        "detected", "diagnosed", "recommended", "decided", "requeued", "pending", "excluded", "expedited", "running", "stepping",
+        "recovered",
+    ]  # fmt: skip
+    assert incident.outcome.state is OutcomeState.RECOVERED
+    assert None not in dict(incident.outcome.milestones).values()
+    job = await world.now()
+    assert (job.restart_count, job.state, job.excluded_nodes) == (1, JobState.RUNNING, ("node-002",))
+    assert "node-002" not in job.nodes
+    assert end.history.restarts == 1
+    assert end.history.restarts_without_checkpoint == 0
+    assert [request.until for request in world.asked] == [
+        WatchUntil.SYMPTOM, WatchUntil.RUNNING, WatchUntil.STEPPING, WatchUntil.CHECKPOINT, WatchUntil.SYMPTOM,
+    ]  # fmt: skip
+    assert world.asked[3].checkpoint_before == 100
+    assert world.asked[1].excluded_nodes == ("node-002",)
+
+
+async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.OBSERVE))
+    world.script.append(crashes())
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.recommendation is not None
+    assert incident.recommendation.action is Action.RESTART_EXCLUDING
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.OBSERVED
+    assert incident.outcome.state is OutcomeState.NOT_ACTED
+    job = await world.now()
+    assert (job.state, job.restart_count, job.excluded_nodes) == (JobState.FAILED, 0, ())
+    assert world.permissions_asked == []
+
+
+async def test_observe_verifies_and_compares_what_the_team_did(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.OBSERVE))
+    world.before_change = lambda: world.cluster.requeue(world.job_id)
+    world.script.extend([crashes(), *recovers(), ends()])
+    world.changes.append(_change(ChangeKind.REQUEUED))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert {"restarted_by_another_hand", "recovered", "compared"} <= set(step_names(incident))
+    assert "not by Backstay" in incident.outcome.summary
+    assert end.history.restarts == 0
+
+
+@pytest.mark.parametrize("way", ["signal", "update"])
+async def test_approve_waits_for_a_person_and_then_acts(env: WorkflowEnvironment, way: str) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        pending = await until_pending(handle)
+        assert (await world.now()).restart_count == 0
+        assert pending.recommendation is not None
+        request = DecisionRequest(approve=True, actor="bob", digest=pending.recommendation.digest, reason="seen")
+        if way == "signal":
+            await handle.signal(TrainingJob.approve, request)
+        else:
+            decision: Decision = await handle.execute_update(TrainingJob.decide, request)
+            assert (decision.kind, decision.actor) == (DecisionKind.APPROVED, "bob")
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert (incident.decision.kind, incident.decision.actor, incident.decision.reason) == (DecisionKind.APPROVED, "bob", "seen")
+    assert incident.outcome.state is OutcomeState.RECOVERED
+
+
+async def test_a_decision_on_another_digest_is_refused_and_changes_nothing(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        pending = await until_pending(handle)
+        assert pending.recommendation is not None
+        wrong = DecisionRequest(approve=True, actor="bob", digest="0123456789ab")
+        with pytest.raises(WorkflowUpdateFailedError) as refusal:
+            await handle.execute_update(TrainingJob.decide, wrong)
+        assert pending.recommendation.digest in str(refusal.value.cause)
+        await handle.signal(TrainingJob.approve, wrong)
+        right = wrong.model_copy(update={"digest": pending.recommendation.digest})
+        await handle.execute_update(TrainingJob.decide, right)
+        end = await handle.result()
+    assert any("0123456789ab" in warning for warning in end.warnings)
+    assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
+
+
+async def test_only_named_approvers_may_decide(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE, approvers=("carol",)))
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        pending = await until_pending(handle)
+        assert pending.recommendation is not None
+        request = DecisionRequest(approve=True, actor="mallory", digest=pending.recommendation.digest)
+        with pytest.raises(WorkflowUpdateFailedError) as refusal:
+            await handle.execute_update(TrainingJob.decide, request)
+        assert "policy.approvers" in str(refusal.value.cause)
+        await handle.execute_update(TrainingJob.decide, request.model_copy(update={"actor": "carol"}))
+        await handle.result()
+
+
+async def test_a_rejection_leaves_slurm_alone(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.append(crashes())
+    async with watched(env, world) as handle:
+        pending = await until_pending(handle)
+        assert pending.recommendation is not None
+        world.changes.append(forgotten())
+        request = DecisionRequest(approve=False, actor="bob", digest=pending.recommendation.digest, reason="known, we resubmit")
+        await handle.execute_update(TrainingJob.decide, request)
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.NOT_ACTED
+    assert "known, we resubmit" in end.incidents[0].outcome.summary
+    assert (await world.now()).restart_count == 0
+
+
+async def test_an_approval_expires_before_slurm_forgets_the_job_and_says_how_to_resubmit(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.append(crashes())
+    world.changes.extend([_change(ChangeKind.UNCHANGED), forgotten()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.EXPIRED
+    assert "MinJobAge" in incident.decision.reason
+    assert "sbatch" in incident.decision.reason
+    assert incident.outcome.state is OutcomeState.NOT_ACTED
+    assert (await world.now()).restart_count == 0
+
+
+async def test_a_hang_may_wait_for_approval_as_long_as_policy_says(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([hangs(), ends()])
+    world.changes.append(_change(ChangeKind.UNCHANGED))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert (incident.decision.kind, incident.decision.reason) == (DecisionKind.EXPIRED, "policy.approval_expiry")
+    assert world.asked[-1].known_symptoms == (SymptomKind.HANG,), "the same hang is not reported again"
+
+
+async def test_a_cancel_while_approval_is_pending_supersedes_the_recommendation(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([hangs(), ends()])
+    world.changes.append(_change(ChangeKind.CANCELLED))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.SUPERSEDED
+    assert incident.outcome.state is OutcomeState.NOT_ACTED
+    assert world.permissions_asked == []
+
+
+async def test_a_requeue_by_someone_else_supersedes_the_recommendation_and_is_verified(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        world.changes.append(_change(ChangeKind.REQUEUED))
+        await world.cluster.job(world.job_id)
+        world.before_change = lambda: world.cluster.requeue(world.job_id)
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.SUPERSEDED
+    assert incident.outcome.state is OutcomeState.RECOVERED
+    assert "not by Backstay" in incident.outcome.summary
+    assert (await world.now()).restart_count == 1
+    assert end.history.restarts == 0
+
+
+async def test_three_restarts_without_a_new_checkpoint_end_in_stop(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO, limits=Limits(excluded_fraction=0.5, restarts_without_checkpoint=3)))
+    world.script.append(crashes(checkpoint=100))
+    for _ in range(3):
+        world.script.extend([reaches(), reaches(), crashes(checkpoint=100)])
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert [incident.outcome.state for incident in end.incidents] == [OutcomeState.NO_PROGRESS] * 3 + [OutcomeState.STOPPED]
+    assert (await world.now()).restart_count == 3
+    last = end.incidents[-1].recommendation
+    assert last is not None
+    assert last.action is Action.STOP
+    assert "checkpoint" in last.why
+
+
+async def test_a_tripped_breaker_holds_the_job_for_a_person(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.permission = Permission(granted=False, why="the breaker is tripped: 6 jobs failed within 10 minutes")
+    world.script.append(crashes())
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.HELD
+    assert "breaker" in end.incidents[0].outcome.summary
+    assert (await world.now()).restart_count == 0
+
+
+async def test_an_application_bug_is_stopped_with_its_reason(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO), judgement=a_judgement(diagnosis=an_application_bug(), attribution=an_attribution()))
+    for _ in range(4):
+        world.script.extend([crashes(), reaches(), reaches()])
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents[-1].outcome.state in (OutcomeState.STOPPED, OutcomeState.HELD)
+    assert (await world.now()).restart_count <= 2
+
+
+async def test_no_requeue_is_honoured_unless_policy_overrides_it(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO), requeue=False)
+    world.script.append(crashes())
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert (await world.now()).restart_count == 0
+    assert end.incidents[0].outcome.state is OutcomeState.HELD
+    assert "--no-requeue" in end.incidents[0].outcome.summary
+
+
+async def test_policy_may_override_no_requeue(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO, override_no_requeue=True), requeue=False)
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
+
+
+async def test_a_disagreeing_opinion_asks_for_a_person_even_in_auto(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.opinions["ask_operator_service"] = Opinion(source="operator_service", verdict=Verdict.STOP, domain=Domain.APPLICATION, why="ours")
+    world.script.append(crashes())
+    async with watched(env, world, terms=Terms(opinions=("ask_operator_service",))) as handle:
+        pending = await until_pending(handle)
+        assert pending.opinions[0].verdict is Verdict.STOP
+        assert (await world.now()).restart_count == 0
+
+
+async def test_an_opinion_that_never_comes_delays_nothing_and_leaves_a_note(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.opinions["ask_attrsvc"] = Opinion(source="attrsvc", note="timed out after 60 s")
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world, terms=Terms(opinions=("ask_attrsvc",))) as handle:
+        end = await handle.result()
+    assert end.incidents[0].opinions[0].note == "timed out after 60 s"
+    assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
+
+
+async def test_memory_survives_continue_as_new(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), *recovers(checkpoint=120), crashes(checkpoint=120), *recovers(checkpoint=140), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+        first = await handle.describe()
+    assert [incident.id.rpartition("-")[2] for incident in end.incidents] == ["1", "2"]
+    assert end.history.restarts == 2
+    assert first.run_id != handle.first_execution_run_id
+
+
+async def test_an_attempt_that_ends_well_before_a_checkpoint_is_not_called_recovered(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(), reaches(), reaches(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.NO_PROGRESS
+    assert end.incidents[0].outcome.milestones.recovered is None
+
+
+async def test_a_job_that_is_restarted_healthy_by_someone_is_no_incident(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([ends(WatchEnd.REQUEUED), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents == ()
+    assert end.stage is Stage.ENDED
+
+
+async def test_an_unknown_cause_is_held_and_blames_nobody(env: WorkflowEnvironment) -> None:
+    unknown = a_diagnosis("unknown", Domain.UNKNOWN, confidence=0.1, primary=None)
+    world = World(policy(Mode.AUTO), judgement=a_judgement(diagnosis=unknown, attribution=an_attribution()))
+    world.script.extend([crashes(), *recovers(), ends()])
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert (await world.now()).excluded_nodes == ()
+    assert end.incidents[0].recommendation is not None
+    assert end.incidents[0].recommendation.exclude_nodes == ()

@@ -1,0 +1,172 @@
+"""The worker: builds every step from the configuration and runs them for one cluster until it is told to stop.
+
+Started by `backstay worker`, `up` and `demo`. Any number may run; Temporal shares the jobs out among them.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+import structlog
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker, WorkerDeploymentConfig
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from activities.attribute import Attribute
+from activities.classify import Classify
+from activities.cluster_desk import ClusterDesk
+from activities.configuration import Configuration, SchedulerKind
+from activities.detect import Detect
+from activities.diagnosis.engine import Engine
+from activities.discover import Discover, Newcomer
+from activities.evidence import EvidenceStore
+from activities.guarding import Guarding
+from activities.logs.paths import LogRoots
+from activities.recommend import Recommend
+from activities.reschedule import Reschedule
+from activities.slurm.clock import WallClock
+from activities.slurm.commands import CommandScheduler
+from activities.slurm.feed import Feed
+from activities.slurm.scheduler import Scheduler
+from activities.verify import Verify
+from workers.handover import Handover
+from workers.starting import start_cluster, start_watching
+from workflows.cluster import Cluster
+from workflows.training_job import TrainingJob
+from workflows.visibility import SEARCH_ATTRIBUTES
+
+log = structlog.get_logger()
+
+GRACE = timedelta(seconds=5)
+"""A stopping worker lets mutations finish this long; then watches are handed over."""
+
+OTHER_ACTIVITIES = 100
+"""Slots beside the watches: a job that is being recovered must never wait for a healthy one."""
+
+
+def scheduler_of(configuration: Configuration) -> Scheduler:
+    """The scheduler that the configuration names. A simulated one is given by who runs it, never made here.
+
+    Raises:
+        ValueError: `cluster.scheduler.kind` is `simulated`, which only `backstay demo` can provide.
+    """
+    match configuration.cluster.scheduler.kind:
+        case SchedulerKind.COMMAND:
+            return CommandScheduler.on_this_machine(configuration.cluster.scheduler)
+        case SchedulerKind.SIMULATED:
+            raise ValueError("cluster.scheduler.kind: simulated runs inside `backstay demo --simulated` only; set it to command")
+
+
+def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler) -> Sequence[Callable[..., Any]]:
+    """Every activity of a worker, over one feed, one engine and one scheduler."""
+    clock = WallClock()
+    roots = LogRoots(configuration.logs.roots)
+    engine = Engine(configuration.attribution.signatures)
+    feed = Feed(scheduler, configuration.watch.poll_interval)
+    detect = Detect(feed=feed, roots=roots, watch=configuration.watch, engine=engine)
+    verify = Verify(detect)
+    store = EvidenceStore(configuration.evidence, roots)
+    classify = Classify(scheduler, engine, store, roots, clock=clock)
+    attribute = Attribute(configuration.attribution, store)
+    desk = ClusterDesk(client)
+    recommend = Recommend(scheduler, configuration, clock=clock)
+    reschedule = Reschedule(scheduler, clock=clock)
+    guarding = Guarding(scheduler, configuration.policy.limits, clock=clock)
+
+    async def start(newcomer: Newcomer) -> bool:
+        return await start_watching(client, configuration, newcomer)
+
+    discover = Discover(feed, configuration.watch, start)
+    return [
+        detect.watch_attempt, detect.watch_for_change, classify.capture_evidence, classify.diagnose, attribute.ask_attrsvc,
+        attribute.ask_operator_service, desk.report_incident, desk.permit_action, recommend.recommend, reschedule.requeue_job,
+        reschedule.confirm_pending, reschedule.exclude_nodes, reschedule.expedite, reschedule.release_job, reschedule.cancel_job,
+        reschedule.drain_nodes, verify.verify_running, verify.verify_stepping, verify.verify_checkpoint, guarding.note_incident,
+        guarding.weigh_action, guarding.untrip, discover.discover_jobs,
+    ]  # fmt: skip
+
+
+async def run_worker(configuration: Configuration, client: Client, *, stop: asyncio.Event, scheduler: Scheduler | None = None) -> None:
+    """Serves one cluster until `stop` is set; then lets mutations finish and hands its watches over.
+
+    Args:
+        configuration: of the cluster.
+        client: connected by `workers.client.connect`.
+        stop: set it to stop gracefully.
+        scheduler: given by the demo and by tests; default: what the configuration names.
+    """
+    await register_search_attributes(client)
+    worker = Worker(
+        client,
+        task_queue=configuration.task_queue,
+        workflows=[TrainingJob, Cluster],
+        activities=steps_of(configuration, client, scheduler or scheduler_of(configuration)),
+        interceptors=[Handover()],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=_restrictions()),
+        max_concurrent_activities=configuration.worker.watches + OTHER_ACTIVITIES,
+        max_heartbeat_throttle_interval=configuration.worker.heartbeat_timeout / 3,
+        default_heartbeat_throttle_interval=configuration.worker.heartbeat_timeout / 3,
+        graceful_shutdown_timeout=GRACE,
+        deployment_config=_deployment(configuration),
+    )
+    async with worker:
+        await start_cluster(client, configuration)
+        log.info("worker_started", cluster=configuration.cluster.name, task_queue=configuration.task_queue)
+        await stop.wait()
+    log.info("worker_stopped", cluster=configuration.cluster.name)
+
+
+async def register_search_attributes(client: Client) -> None:
+    """Makes the server know our search attributes: a workflow that writes an unknown one would stand still.
+
+    Raises:
+        SearchAttributesMissing: the server does not know them and does not let us add them (Temporal Cloud).
+    """
+    types = {
+        "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
+        "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    }
+    request = AddSearchAttributesRequest(
+        namespace=client.namespace, search_attributes={name: types[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+    )
+    try:
+        await client.operator_service.add_search_attributes(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.ALREADY_EXISTS:
+            return
+        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+        missing = sorted(set(SEARCH_ATTRIBUTES) - set(known.custom_attributes))
+        if missing:
+            wanted = ", ".join(f"{name}={SEARCH_ATTRIBUTES[name]}" for name in missing)
+            raise SearchAttributesMissing(
+                f"namespace {client.namespace} lacks the search attributes {wanted}; have them added by whoever administers Temporal"
+            ) from error
+
+
+class SearchAttributesMissing(Exception):
+    """Workflows cannot run without their search attributes. The message lists them with their types."""
+
+
+def _restrictions() -> SandboxRestrictions:
+    """Our own packages are deterministic where workflows use them, and are shared with the sandbox: failure types must be the same."""
+    return SandboxRestrictions.default.with_passthrough_modules("activities", "pydantic", "pydantic_core")
+
+
+def _deployment(configuration: Configuration) -> WorkerDeploymentConfig | None:
+    name = configuration.worker.deployment
+    if name is None:
+        return None
+    build = configuration.worker.build_id or version("backstay")
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=name, build_id=build),
+        use_worker_versioning=True,
+        # Watches live for weeks: they move to the new version at their next workflow task; replay tests guard that.
+        default_versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+    )
