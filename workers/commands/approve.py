@@ -4,7 +4,7 @@ An Update and not a signal, because its validator answers: a wrong digest, an ex
 is refused before it enters the history, and the person sees why.
 """
 
-from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 
 from activities.configuration import Configuration
 from activities.records import Decision, DecisionRequest
@@ -80,7 +80,10 @@ async def send_decision(client: Client, cluster: str, job_id: str, request: Deci
     """
     execution = await find_job(client, cluster, job_id)
     if not request.digest:
-        pending = pending_recommendation((await read_job(client, execution)).state)
+        found = await read_job(client, execution)
+        if not found.from_worker and execution.status is WorkflowExecutionStatus.RUNNING:
+            raise Unreachable("no worker answers for this job, so nothing can be decided now; start `backstay worker`")
+        pending = pending_recommendation(found.state)
         if pending is None:
             raise CommandFailed(f"job {job_id} has no recommendation that waits for a decision; see `backstay show {job_id}`")
         request = request.model_copy(update={"digest": pending.digest})

@@ -14,7 +14,7 @@ from activities.records import Judgement, Recommendation, Symptom, SymptomKind
 from workers.commands.capture import captured, job_of
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, screen
 from workers.commands.shapes import judgement_document
-from workers.commands.words import diagnosis_in_words, printable, suspects_in_words
+from workers.commands.words import action_in_words, diagnosis_in_words, printable, suspects_in_words
 
 
 def diagnose(
@@ -78,8 +78,7 @@ def in_words(judgement: Judgement, recommendation: Recommendation) -> Iterator[s
         step = f", {progress.step_seconds:.3g} s each" if progress.step_seconds is not None else ""
         saved = f"; newest checkpoint at {progress.checkpoint_iteration}" if progress.checkpoint_iteration is not None else ""
         yield f"  progress: iteration {progress.iteration}{step}{saved}"
-    excluded = f" without {', '.join(recommendation.exclude_nodes)}" if recommendation.exclude_nodes else ""
-    yield f"  what to do: {recommendation.action.value.replace('_', ' ')}{excluded}; {recommendation.why} [rule {recommendation.rule}]"
+    yield f"  what to do: {action_in_words(recommendation)}; {recommendation.why} [rule {recommendation.rule}]"
     if judgement.diagnosis.lines:
         yield "  it rests on:"
         for line in judgement.diagnosis.lines:

@@ -6,10 +6,12 @@ import typer
 from rich.table import Table
 
 from activities.configuration import Configuration
+from activities.slurm.hostlist import collect
 from workers.client import connect
 from workers.commands.lookup import Found, read_jobs
 from workers.commands.options import ConfigOption, JsonOption, complain, open_configuration, print_json, run, screen
 from workers.commands.shapes import job_row, pending_recommendation
+from workers.commands.words import action_in_words
 
 
 def jobs(
@@ -28,7 +30,7 @@ def jobs(
     if not found:
         screen().print(f"No job of cluster {configuration.cluster.name} is watched now.")
         return
-    screen().print(as_table(found))
+    screen(wide=True).print(as_table(found))
     for each in found:
         for warning in (*each.state.warnings, *each.warnings):
             screen().print(f"warning: job {each.state.key.job_id}: {warning}")
@@ -40,19 +42,21 @@ async def _read(configuration: Configuration, include_closed: bool) -> tuple[lis
 
 
 def as_table(found: list[Found]) -> Table:
-    """One row a job; what waits for a person names its digest."""
-    table = Table("JOB", "NAME", "USER", "STATE", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES", "WHERE IT STANDS", box=None)
+    """One row a job, each on one line; what waits for a person names its digest."""
+    table = Table(box=None)
+    for heading in ("JOB", "NAME", "USER", "STATE", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("WHERE IT STANDS", no_wrap=True, overflow="ellipsis")
     for each in found:
         row = job_row(each.state, each.progress)
         pending = pending_recommendation(each.state)
-        standing = f"approve {pending.digest}? {pending.why}" if pending else each.state.summary
         nodes = row["job"]["nodes"]
         table.add_row(
             *(row["job"][name] for name in ("job_id", "name", "user")),
             row["state"],
             row["mode"],
             *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
-            ",".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""),
-            standing,
+            collect(nodes) if nodes else "-",
+            f"{pending.digest}: {action_in_words(pending)}?" if pending else each.state.summary,
         )
     return table

@@ -24,9 +24,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.records import Cursor, Progress
 from workers.commands.errors import BadUsage, CommandFailed
 from workers.commands.facts import decoded, predecessor_run_id
-from workflows.state import TrainingJobState
+from workflows.state import Stage, TrainingJobState
+from workflows.visibility import STATE
 
 QUERY_PATIENCE = timedelta(seconds=5)  # a worker answers in milliseconds; without one the server waits in vain
+NO_WORKER = (
+    "no worker answers for this job, so what its present run has seen is not shown; start `backstay worker`, or see `backstay audit`"
+)
 AT_ONCE = 16  # questions in flight; a listing of a thousand jobs must not crowd out the server
 
 
@@ -38,7 +42,7 @@ class Found:
     state: TrainingJobState
     progress: Progress
     warnings: tuple[str, ...] = ()
-    is_open: bool = True
+    from_worker: bool = True
 
 
 def _quoted(text: str) -> str:
@@ -75,14 +79,17 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     """The state of one job, from its worker or from its history."""
     handle = client.get_workflow_handle(execution.id)
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
-    warnings: tuple[str, ...] = ()
     state = await _queried(handle) if ask_worker else None
-    if state is None:
-        state = await _state_in_history(handle)
-        if is_open:
-            warnings = ("no worker answers for this job: this is its state when its present run began; start `backstay worker`",)
-    progress = await _watched_progress(handle, state) if is_open else state.progress
-    return Found(execution.id, state, progress, warnings, is_open)
+    if state is not None:
+        return Found(execution.id, state, await _watched_progress(handle, state) if is_open else state.progress)
+    state = await _state_in_history(handle)
+    if not is_open:
+        return Found(execution.id, state, state.progress, from_worker=False)
+    # The history holds the state its run began with; where the job stands now is told by its search attribute.
+    stage = execution.typed_search_attributes.get(STATE)
+    if stage is not None and stage in Stage.__members__.values():
+        state = state.model_copy(update={"stage": Stage(stage)})
+    return Found(execution.id, state, await _watched_progress(handle, state), (NO_WORKER,), from_worker=False)
 
 
 async def read_jobs(client: Client, cluster: str, *, include_closed: bool) -> tuple[list[Found], list[str]]:

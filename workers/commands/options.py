@@ -20,6 +20,8 @@ from workers.commands.errors import BadUsage
 
 Answer = TypeVar("Answer")
 
+PIPE_WIDTH = 240  # characters
+
 SITE_CONFIGURATION = Path("/etc/backstay/backstay.yaml")  # where deploy/backstay.service keeps it
 
 ConfigOption = Annotated[
@@ -83,9 +85,14 @@ def print_json_line(value: Any) -> None:
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
 
 
-def screen() -> Console:
-    """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it."""
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+def screen(*, wide: bool = False) -> Console:
+    """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it.
+
+    Args:
+        wide: a table keeps its rows whole where nobody's window is in the way (a pipe or a file).
+    """
+    width = PIPE_WIDTH if wide and not sys.stdout.isatty() else None
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=not wide, width=width)
 
 
 def complain(sentence: str) -> None:

@@ -103,6 +103,12 @@ def _permission(permission: Shape) -> str:
     return f"{'granted' if permission['granted'] else 'refused'}: {permission['why']}"
 
 
+def _cluster_view(view: Shape) -> str:
+    nodes = ", ".join(str(entry["node"]) for entry in view["excluded"]) or "no node"
+    tripped = view["breaker"].get("tripped_at")
+    return f"{nodes} excluded; " + (f"breaker tripped: {view['breaker'].get('reason')}" if tripped else "breaker closed")
+
+
 def _breaker_reset(reset: Shape) -> str:
     return f"reset by {reset['actor']}: {reset['reason'] or 'no reason given'}"
 
@@ -151,6 +157,7 @@ SENTENCES: tuple[tuple[frozenset[str], Callable[[Shape], str]], ...] = (
     (frozenset({"excerpts", "captured_at"}), _evidence),
     (frozenset({"attempt", "until", "opt_in"}), _watch_request),
     (frozenset({"job_id", "incident_id", "restart_count"}), _mutation_request),
+    (frozenset({"excluded", "breaker"}), _cluster_view),
     (frozenset({"actor", "reason"}), _breaker_reset),
     (frozenset({"cluster", "job_id", "submitted_at"}), _job_key),
 )

@@ -55,7 +55,8 @@ def _limits_in_words(section: PolicySection) -> Iterator[str]:
         f"{limits.same_cause} for one cause without progress"
     )
     yield (
-        f"cluster: {limits.excluded_fraction:.0%} of a partition excluded at once, for {duration(limits.exclusion_ttl)}; {limits.actions_per_window} "
-        f"actions in {duration(limits.window)}; the breaker trips at {limits.breaker_jobs} jobs in {duration(limits.breaker_window)}"
+        f"cluster: {limits.excluded_fraction:.0%} of a partition excluded at once, for {duration(limits.exclusion_ttl)}; "
+        f"{limits.actions_per_window} actions in {duration(limits.window)}"
     )
+    yield (f"breaker: trips at {limits.breaker_jobs} jobs in {duration(limits.breaker_window)}")
     yield f"rules: {len(section.rules)} of your own, tried first, then {len(default_rules())} built in; in brackets the one that decides"

@@ -1,9 +1,9 @@
 """A job's state and incidents as lines for people. Pure; called by `show`, `diagnose` and the demo's story."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from activities.records import Diagnosis, Incident, Milestones, Progress, Recommendation, Suspect
+from activities.records import Action, Diagnosis, Incident, Milestones, Progress, Recommendation, Suspect
 from workers.commands.shapes import pending_recommendation
 from workflows.state import TrainingJobState
 
@@ -91,11 +91,27 @@ def suspects_in_words(suspects: Sequence[Suspect]) -> Iterator[str]:
         )
 
 
+ACTION_WORDS: Mapping[Action, str] = {
+    Action.NONE: "nothing to do",
+    Action.RESTART: "restart",
+    Action.RESTART_EXCLUDING: "restart without",
+    Action.STOP: "do not restart",
+    Action.HOLD: "leave it to a person",
+}
+
+
+def action_in_words(recommendation: Recommendation) -> str:
+    """What would be done, with its nodes."""
+    words = ACTION_WORDS[recommendation.action]
+    if recommendation.exclude_nodes:
+        without = "" if recommendation.action is Action.RESTART_EXCLUDING else ", keeping off"
+        words += f"{without} {', '.join(recommendation.exclude_nodes)}"
+    return words + (f", drain {', '.join(recommendation.drain_nodes)}" if recommendation.drain_nodes else "")
+
+
 def recommendation_in_words(recommendation: Recommendation) -> Iterator[str]:
     """What to do, why, and until when that may be approved."""
-    excluded = f" without {', '.join(recommendation.exclude_nodes)}" if recommendation.exclude_nodes else ""
-    drained = f", drain {', '.join(recommendation.drain_nodes)}" if recommendation.drain_nodes else ""
-    yield f"  recommendation: {recommendation.action.value.replace('_', ' ')}{excluded}{drained}"
+    yield f"  recommendation: {action_in_words(recommendation)}"
     yield f"    {recommendation.why}"
     expiry = f", expires {clock(recommendation.expires_at)} UTC" if recommendation.expires_at else ""
     reason = f" ({recommendation.expiry_reason})" if recommendation.expires_at and recommendation.expiry_reason else ""
