@@ -26,6 +26,10 @@ DRAIN_PREFIX = "backstay: "
 SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 """Under this requeue delay a job could start before its exclusions are written: requeue it held instead (design §5)."""
 
+PAST_THE_KILL = timedelta(seconds=2)
+"""slurmd refuses a launch in the whole second in which it killed the job ("Job already killed, do not launch", slurm_cred_revoked), and
+the attempt is lost. SubmitTime is when the requeued job became pending, in whole seconds; measured on 22.05.8."""
+
 LOOK_EVERY = timedelta(milliseconds=500)
 """How often one job is looked at while we wait for its requeue: a handful of RPCs, for acting jobs only."""
 
@@ -80,7 +84,10 @@ class Reschedule:
             return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
         if requeued := self._already_requeued(job, request):
             if may_have_sent and not _has_run_since(job, request.restart_count):
-                return self._done(step, job, f"{requeued}; not repeated", held=self._holds(job))
+                held = self._holds(job) or (job.is_held and await self._must_hold())
+                if held and not self._holds(job):
+                    await self._mark_hold(request)
+                return self._done(step, job, f"{requeued}; not repeated", held=held)
             return self._superseded(step, job, requeued)
         if job.state is JobState.CANCELLED:
             return self._superseded(step, job, "someone cancelled the job")
@@ -91,10 +98,12 @@ class Reschedule:
         if job.may_requeue is False:
             if not request.override_no_requeue:
                 return self._refused(step, "submitted with --no-requeue, and policy.override_no_requeue is off")
+            if job.state.is_ended:
+                return self._refused(step, "submitted with --no-requeue, and Slurm takes Requeue=1 only before a job ends; resubmit it")
             await self._scheduler.permit_requeue(request.job_id)
         hold = await self._must_hold()
-        if hold:
-            await self._scheduler.set_admin_comment(request.job_id, f"{HOLD_MARK} {request.incident_id}")
+        if hold and not job.state.is_ended:
+            await self._mark_hold(request)
         try:
             await self._scheduler.requeue(request.job_id, hold=hold)
         except JobFinished:
@@ -102,6 +111,9 @@ class Reschedule:
             raise
         except SchedulerRefused as refusal:
             return await self._refused_or_done(step, request, str(refusal))
+        if hold and job.state.is_ended:
+            # Slurm refuses every update of an ended job, so here the mark can only follow the hold.
+            await self._mark_hold(request)
         job = await self._scheduler.job(request.job_id)
         if not self._already_requeued(job, request):
             raise RequeueNotSeen(f"job {request.job_id}: requeue was accepted, but the job is still {job.state}; looking again")
@@ -163,8 +175,12 @@ class Reschedule:
             return self._done(step, job, f"already {job.state}")
         if job.state is not JobState.PENDING or job.is_ending:
             return self._superseded(step, job, f"the job is {job.state}")
+        if job.reason == "BadConstraints":
+            # Slurm shows it with priority 0, which looks like a hold: no node set satisfies the job any more.
+            return self._refused(step, "Slurm finds no nodes for the job with these exclusions (BadConstraints)", job=job)
         if job.is_held:
             return self._superseded(step, job, f"someone holds the job ({job.reason})")
+        await self._past_the_second_of_its_kill(job)
         await self._scheduler.start_now(request.job_id)
         job = await self._scheduler.job(request.job_id)
         late = job.eligible_at is not None and job.eligible_at > self._clock.now() + timedelta(seconds=5)
@@ -180,6 +196,7 @@ class Reschedule:
         if not self._holds(job) and job.is_held:
             return self._superseded(step, job, f"someone else holds the job ({job.reason})")
         if job.is_held:
+            await self._past_the_second_of_its_kill(job)
             await self._scheduler.release(request.job_id)
             job = await self._scheduler.job(request.job_id)
             if job.is_held:
@@ -221,6 +238,13 @@ class Reschedule:
         return MutationResult(step=step, at=self._clock.now(), done=True, detail=", ".join(told))
 
     # ------------------------------------------------------------------------------------------------ looking
+
+    async def _past_the_second_of_its_kill(self, job: Job) -> None:
+        if job.submitted_at is not None and (left := job.submitted_at + PAST_THE_KILL - self._clock.now()) > timedelta(0):
+            await self._pause(min(left, PAST_THE_KILL).total_seconds())
+
+    async def _mark_hold(self, request: MutationRequest) -> None:
+        await self._scheduler.set_admin_comment(request.job_id, f"{HOLD_MARK} {request.incident_id}")
 
     async def _must_hold(self) -> bool:
         settings: SchedulerSettings = await self._scheduler.settings()

@@ -295,9 +295,9 @@ async def test_no_requeue_is_honoured_unless_policy_overrides_it(env: WorkflowEn
     assert "--no-requeue" in end.incidents[0].outcome.summary
 
 
-async def test_policy_may_override_no_requeue(env: WorkflowEnvironment) -> None:
+async def test_policy_may_override_no_requeue_while_the_job_still_runs(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO, override_no_requeue=True), requeue=False)
-    world.script.extend([crashes(), *recovers(), ends()])
+    world.script.extend([hangs(), *recovers(), ends()])
     async with watched(env, world) as handle:
         end = await handle.result()
     assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
