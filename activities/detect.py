@@ -73,7 +73,7 @@ class Detect:
         async with self._rounds.post() as post:
             try:
                 while True:
-                    self._take_in(watch, post, request.opt_in.progress_pattern)
+                    await self._take_in(watch, post, request.opt_in.progress_pattern)
                     now = self._clock()
                     ended = watch.end(now)
                     if ended is not None:
@@ -100,7 +100,7 @@ class Detect:
         async with self._rounds.post() as post:
             try:
                 while True:
-                    self._take_in(watch, post, request.opt_in.progress_pattern)
+                    await self._take_in(watch, post, request.opt_in.progress_pattern)
                     now = self._clock()
                     change = changes.change(now)
                     if change is not None:
@@ -112,12 +112,15 @@ class Detect:
                 activity.heartbeat(watch.cursor(self._clock()))
                 raise
 
-    def _take_in(self, watch: AttemptWatch, post: Post, user_pattern: str | None) -> None:
+    async def _take_in(self, watch: AttemptWatch, post: Post, user_pattern: str | None) -> None:
         if post.snapshot is not None:
             watch.see(post.snapshot, post.lost_nodes)
         while post.readings:
             if watch.take(post.readings.popleft()):
                 self._rounds.nudge()
+            # A long log is caught up with piece by piece, and the other watches get their turn in between. A cancellation
+            # here loses nothing: the cursor is that of the last piece taken in.
+            await asyncio.sleep(0)
         origin = watch.wants_reader()
         if origin is not None:
             reader = self._open(origin, user_pattern)

@@ -28,9 +28,9 @@ from activities.records import (
     WatchUntil,
 )
 from activities.slurm.feed import Snapshot
-from activities.watching.reading import DiskReader, LogOrigin, Piece, Reading
+from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Piece, Reading
 
-STALE_READING = timedelta(seconds=30)  # a file system that has not answered for this long: nothing is known of the log
+STALE_READING = LONGEST_PAUSE  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
 STALE_LOOK = timedelta(seconds=60)  # a restart count below the attempt's is an old look this long, then another job
 ABSENT_LOOKS = 2  # squeue answers that must miss the job before it counts as forgotten
@@ -122,8 +122,8 @@ class AttemptWatch:
         """Takes in one reading. True when it makes a fresh look at Slurm worth while."""
         had_fatal = self._fatal is not None
         self._reading = reading
-        for piece in reading.pieces:
-            self._fold(piece)
+        if reading.piece is not None:
+            self._fold(reading.piece)
         if reading.checkpoint is not None:
             self._disk_checkpoint = reading.checkpoint
             written_at = min(reading.checkpoint.written_at, reading.at)
@@ -147,7 +147,13 @@ class AttemptWatch:
         iterations = [mark.iteration for mark in steps if mark.iteration is not None]
         per_step = self.progress.step_seconds or 0.0
         gaps += [(later - earlier) * per_step for earlier, later in pairwise(iterations) if later > earlier]
-        if iterations and before.iteration_at is not None and before.iteration is not None and max(iterations) > before.iteration:
+        if (
+            piece.is_live
+            and iterations
+            and before.iteration_at is not None
+            and before.iteration is not None
+            and max(iterations) > before.iteration
+        ):
             gaps.append((piece.output_at - before.iteration_at).total_seconds())
         resumed = any(mark.kind is MarkKind.RESUMED for mark in piece.marks)
         told = piece.output_at if piece.told_to_end else (None if steps or resumed else self._state.told_to_end_at)
@@ -194,6 +200,11 @@ class AttemptWatch:
     @property
     def job(self) -> Job | None:
         return self._job
+
+    @property
+    def _is_running(self) -> bool:
+        job = self._job
+        return job is not None and job.state is JobState.RUNNING and job.restart_count == self.attempt.restart_count
 
     @property
     def is_forgotten(self) -> bool:
@@ -249,6 +260,8 @@ class AttemptWatch:
     def view(self, now: datetime) -> AttemptView:
         state, reading, reader = self._state, self._reading, self._reader
         fresh = reader is not None and reader.looked_at is not None and now - reader.looked_at <= STALE_READING
+        # What is half read may be refuted by the next line.
+        is_catching_up = self._is_running and (reading is None or not reading.caught_up)
         return AttemptView(
             now=now,
             attempt=self.attempt,
@@ -259,12 +272,12 @@ class AttemptWatch:
             lost_nodes=tuple(self._lost.values()),
             log_readable=fresh and reading is not None and reading.readable and reading.caught_up,
             last_output_at=state.last_output_at,
-            fatal=self._fatal,
+            fatal=None if is_catching_up else self._fatal,
             progress=self.progress,
             line_gap=timedelta(seconds=state.line_gap_seconds) if state.line_gap_seconds else None,
-            checkpoint_count=max(len(state.checkpoint_times), len(self.progress.checkpoint_times)),
-            slow_since=state.slow_since,
-            bad_loss_iterations=state.bad_loss_iterations,
+            checkpoint_count=0 if is_catching_up else max(len(state.checkpoint_times), len(self.progress.checkpoint_times)),
+            slow_since=None if is_catching_up else state.slow_since,
+            bad_loss_iterations=() if is_catching_up else state.bad_loss_iterations,
             bad_loss_since=state.bad_loss_since,
             suspicion=self._suspicion,
             paused_at=state.paused_at,

@@ -23,8 +23,8 @@ from activities.records import Domain, FatalLine, FileCursor, SymptomKind
 
 log = structlog.get_logger()
 
-READ_BYTES = 8 * 1024 * 1024
-CHUNKS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread: 64 MiB, then the next watch
+READ_BYTES = 1024 * 1024  # bounds how long the event loop folds one piece: about 0.1 s if every line is an iteration
+LONGEST_PAUSE = timedelta(seconds=30)  # between two readings of a live log; a longer one was our absence, or a stuck file system's
 MISSING_PATIENCE = timedelta(minutes=2)  # NFS caches the absence of a file for up to a minute (nfs(5), acdirmax)
 CHECKPOINT_SCAN = timedelta(seconds=15)  # trackers are rewritten in place and shards appear below: not every change moves the mtime
 BINARY_SHARE = 0.3
@@ -65,12 +65,14 @@ class FatalLines(Protocol):
 @dataclass(frozen=True, slots=True)
 class Piece:
     """What one stretch of log said. `fatal` is its first fatal line that two iterations did not follow; `told_to_end`: Slurm,
-    or who speaks for it, said in the log that it ends the job."""
+    or who speaks for it, said in the log that it ends the job. `is_live`: read as it was written; what was found after an
+    absence of ours tells nothing of the time between its lines."""
 
     output_at: datetime
     marks: tuple[ProgressMark, ...] = ()
     fatal: FatalLine | None = None
     told_to_end: bool = False
+    is_live: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Reading:
     caught_up: bool
     blind: str | None = None
     file: FileCursor | None = None
-    pieces: tuple[Piece, ...] = ()
+    piece: Piece | None = None
     checkpoint: CheckpointMark | None = None
     checkpoints_readable: bool = True
 
@@ -166,44 +168,41 @@ class DiskReader:
     def _read(self, now: datetime) -> Reading | None:
         checkpoint = self._look_for_checkpoint(now)
         ended = self.job_has_ended
-        pieces, readable, caught_up, blind = self._read_log(now, ended)
+        piece, readable, caught_up, blind = self._read_log(now, ended)
         blind = " · ".join(text for text in (self._warning, blind, self._checkpoint_blind) if text) or None
         self.looked_at = now
         told_the_end, self.has_read_the_end = self.has_read_the_end, ended and caught_up
         state = (readable, caught_up, blind)
-        if not pieces and checkpoint is None and state == self._last and told_the_end == self.has_read_the_end:
+        if piece is None and checkpoint is None and state == self._last and told_the_end == self.has_read_the_end:
             return None
         self._last = state
         file = self._follower.cursor if self._follower is not None else self._origin.cursor
-        return Reading(now, readable, caught_up, blind, file, tuple(pieces), checkpoint, self._checkpoint_blind is None)
+        return Reading(now, readable, caught_up, blind, file, piece, checkpoint, self._checkpoint_blind is None)
 
     # ------------------------------------------------------------------------------------------------------ the log
 
-    def _read_log(self, now: datetime, ended: bool) -> tuple[list[Piece], bool, bool, str | None]:
+    def _read_log(self, now: datetime, ended: bool) -> tuple[Piece | None, bool, bool, str | None]:
         if self._follower is None:
-            return [], False, True, "no log file is known for this job; name it in the job's comment: log=/path"
+            return None, False, True, "no log file is known for this job; name it in the job's comment: log=/path"
         output_at = self._age_of_first_lines(now) if self._first_round else now
-        pieces: list[Piece] = []
-        for _ in range(CHUNKS_A_ROUND):
-            chunk = self._follower.read(READ_BYTES, unfinished=ended)
-            if chunk.missing:
-                return pieces, False, True, self._missing(now)
-            if chunk.error is not None:
-                return pieces, False, True, chunk.error
-            is_new_file = chunk.truncated or chunk.rotated
-            if is_new_file:
-                self._first_round, self._is_text = False, None
-            if chunk.data and self._is_text is None:
-                self._is_text = not _looks_binary(chunk.data)
-            if self._is_text is False:
-                return [], False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
-            older = self._first_round and self._origin.may_hold_older_attempts
-            if chunk.data and not (older and self._origin.cursor_is_older_attempts):
-                pieces.append(self._understand(chunk.data, output_at, now, with_fatal=not older))
-            if not chunk.more:
-                self._first_round = False
-                return pieces, True, True, None
-        return pieces, True, False, None
+        chunk = self._follower.read(READ_BYTES, unfinished=ended)
+        if chunk.missing:
+            return None, False, True, self._missing(now)
+        if chunk.error is not None:
+            return None, False, True, chunk.error
+        if chunk.truncated or chunk.rotated:
+            self._first_round, self._is_text = False, None
+        if chunk.data and self._is_text is None:
+            self._is_text = not _looks_binary(chunk.data)
+        if self._is_text is False:
+            return None, False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
+        is_live = not self._first_round and self.looked_at is not None and now - self.looked_at < LONGEST_PAUSE
+        older = self._first_round and self._origin.may_hold_older_attempts
+        self._first_round = self._first_round and chunk.more
+        piece = None
+        if chunk.data and not (older and self._origin.cursor_is_older_attempts):
+            piece = self._understand(chunk.data, output_at, now, with_fatal=not older, is_live=is_live)
+        return piece, True, not chunk.more, None
 
     def _age_of_first_lines(self, now: datetime) -> datetime:
         """Lines found at the first look are as old as the file says, but not older than the attempt."""
@@ -214,11 +213,11 @@ class DiskReader:
         floor = self._origin.attempt_started_at or written_at
         return min(now, max(written_at, floor))
 
-    def _understand(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool) -> Piece:
+    def _understand(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool, is_live: bool) -> Piece:
         marks = self._progress.read(data)
         found = self._engine.fatal_lines(data) if with_fatal and self._engine is not None else ()
         told_to_end = any(line.signature in ENDED_FROM_OUTSIDE for line in found) or bool(_says_cancelled(data))
-        return Piece(output_at, marks, self._first_fatal(data, marks, output_at, now) if found else None, told_to_end)
+        return Piece(output_at, marks, self._first_fatal(data, marks, output_at, now) if found else None, told_to_end, is_live)
 
     def _first_fatal(self, data: bytes, marks: Sequence[ProgressMark], output_at: datetime, now: datetime) -> FatalLine | None:
         found = self._fatal_lines(data)

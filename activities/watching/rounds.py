@@ -23,6 +23,7 @@ log = structlog.get_logger()
 
 THREADS = 8
 POSTS_A_THREAD = 250  # one thread sweeps this many idle logs in a few milliseconds; more threads only fight for the GIL
+READINGS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread: 8 MiB, then the next watch
 WAKE_EVERY = timedelta(seconds=5)  # a watch is woken this often though nothing is new: it heartbeats, and time itself passes
 
 
@@ -170,15 +171,22 @@ class Rounds:
                 continue
             post.busy = True
             try:
-                news: Reading | Exception | None = reader.read()
+                for _ in range(READINGS_A_ROUND):
+                    reading = reader.read()
+                    if reading is not None:
+                        self._hand_over(loop, post, reading)
+                    if reading is None or reading.caught_up:
+                        break
             except Exception as error:  # noqa: BLE001 - handed to the watch it belongs to; the others are still to be read
-                news, post.reader = error, None
+                post.reader = None
+                self._hand_over(loop, post, error)
             finally:
                 post.busy = False
-            if news is not None:
-                self._changed.append((post, news))
-                with suppress(RuntimeError):  # the loop has closed: the worker is going, and the cursor keeps the place
-                    loop.call_soon_threadsafe(self._deliver)
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop, post: Post, news: Reading | Exception) -> None:
+        self._changed.append((post, news))
+        with suppress(RuntimeError):  # the loop has closed: the worker is going, and the cursor keeps the place
+            loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._changed:

@@ -376,6 +376,45 @@ async def test_a_watch_that_was_away_for_long_reads_before_it_judges(world: Worl
     watching.cancel()
 
 
+async def test_an_absence_of_ours_is_no_pause_of_the_jobs(world: World) -> None:
+    await world.submit()
+    world.steps(1, 5)
+    request = await world.request()
+    watching = world.watching(request)
+    await world.seen(5)
+    watching.cancel()
+    left = world.last
+    world.write(FATAL)
+    world.pass_time(7200)
+    world.steps(6, 7200)
+    world.heartbeats.clear()
+    watching = world.watching(request, heartbeat=left)
+    await world.seen(7200)
+    assert world.last.line_gap_seconds == 1.0
+    world.pass_time(301)
+    await world.until(lambda: world.last.suspicion is not None)
+    watching.cancel()
+
+
+async def test_a_fatal_line_left_by_another_worker_is_judged_after_reading_on(world: World) -> None:
+    await world.submit()
+    world.steps(1, 5)
+    world.write(FATAL)
+    request = await world.request()
+    watching = world.watching(request)
+    await world.until(lambda: world.last.fatal is not None)
+    watching.cancel()
+    left = world.last
+    world.pass_time(600)
+    world.steps(6, 20_000)
+    world.heartbeats.clear()
+    watching = world.watching(request, heartbeat=left)
+    await world.seen(20_000)
+    assert world.last.fatal is None
+    assert not watching.done()
+    watching.cancel()
+
+
 async def test_what_an_older_attempt_appended_is_not_this_attempts(world: World) -> None:
     await world.submit()
     world.steps(1, 50)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressReader
 from activities.records import FatalLine
-from activities.watching.reading import DiskReader, FatalLines, LogOrigin, Reading, last_line_from_which
+from activities.watching.reading import DiskReader, FatalLines, LogOrigin, Piece, Reading, last_line_from_which
 from tests.builders import NOON
 from tests.watching.world import FewSignatures, FoundLine
 
@@ -43,11 +43,16 @@ def read(reader: DiskReader) -> Reading:
     return reading
 
 
+def piece_of(reader: DiskReader) -> Piece:
+    piece = read(reader).piece
+    assert piece is not None
+    return piece
+
+
 def fatal_of(*lines: str, tmp_path: Path) -> FatalLine | None:
     log = tmp_path / "train.log"
     log.write_text("".join(f"{line}\n" for line in lines))
-    (piece,) = read(a_reader(log)).pieces
-    return piece.fatal
+    return piece_of(a_reader(log)).fatal
 
 
 CASES: tuple[tuple[str, tuple[str, ...], int | None], ...] = (
@@ -83,7 +88,7 @@ def test_an_idle_log_brings_no_reading(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(step(1) + "\n")
     reader = a_reader(log)
-    assert len(read(reader).pieces) == 1
+    piece_of(reader)
     assert [reader.read() for _ in range(20)] == [None] * 20
     assert reader.looked_at == NOON
 
@@ -93,11 +98,11 @@ def test_lines_found_at_the_first_look_are_as_old_as_the_file(tmp_path: Path) ->
     log.write_text(step(1) + "\n")
     written_at = datetime.fromtimestamp(log.stat().st_mtime, tz=NOON.tzinfo)
     reader = a_reader(log, now=written_at + timedelta(hours=2), attempt_started_at=written_at - timedelta(hours=1))
-    (piece,) = read(reader).pieces
+    piece = piece_of(reader)
     assert piece.output_at == written_at
     with log.open("a") as more:
         more.write(step(2) + "\n")
-    (piece,) = read(reader).pieces
+    piece = piece_of(reader)
     assert piece.output_at == written_at + timedelta(hours=2)
 
 
@@ -110,10 +115,10 @@ def test_what_an_older_attempt_left_is_passed_over_and_a_truncated_log_is_read_w
     with log.open("a") as more:
         more.write(FATAL + "\n")
     appended = a_reader(log, cursor=cursor, may_hold_older_attempts=True, cursor_is_older_attempts=True)
-    assert read(appended).pieces == ()
+    assert read(appended).piece is None
     log.write_text(step(41) + "\n" + FATAL + "\n")
     truncated = a_reader(log, cursor=cursor, may_hold_older_attempts=True, cursor_is_older_attempts=True)
-    (piece,) = read(truncated).pieces
+    piece = piece_of(truncated)
     assert piece.marks[0].iteration == 41
     assert piece.fatal is not None
 
@@ -121,7 +126,7 @@ def test_what_an_older_attempt_left_is_passed_over_and_a_truncated_log_is_read_w
 def test_a_restarted_jobs_log_first_seen_now_tells_progress_but_no_fatal_line(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(step(1) + "\n" + FATAL + "\n")
-    (piece,) = read(a_reader(log, may_hold_older_attempts=True)).pieces
+    piece = piece_of(a_reader(log, may_hold_older_attempts=True))
     assert piece.marks
     assert piece.fatal is None
 
@@ -175,8 +180,21 @@ SLURMS_WORDS: tuple[tuple[str, bool], ...] = (
 def test_an_end_that_slurm_was_asked_for_is_known_by_its_words(line: str, told: bool, tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(line + "\n")
-    (piece,) = read(a_reader(log)).pieces
+    piece = piece_of(a_reader(log))
     assert piece.told_to_end is told
+
+
+def test_a_long_log_is_caught_up_with_in_pieces(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"{step(number)}\n" for number in range(1, 20_001)))
+    reader = a_reader(log)
+    first = read(reader)
+    assert not first.caught_up
+    last = read(reader)
+    while not last.caught_up:
+        last = read(reader)
+    assert last.piece is not None
+    assert last.piece.marks[-1].iteration == 20_000
 
 
 def test_reading_goes_on_from_a_cursor(tmp_path: Path) -> None:
@@ -185,5 +203,5 @@ def test_reading_goes_on_from_a_cursor(tmp_path: Path) -> None:
     cursor = read(a_reader(log)).file
     with log.open("a") as more:
         more.write(step(3) + "\n")
-    (piece,) = read(a_reader(log, cursor=cursor)).pieces
+    piece = piece_of(a_reader(log, cursor=cursor))
     assert [mark.iteration for mark in piece.marks] == [3]
