@@ -43,10 +43,14 @@ class ClusterDesk:
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         """Tells the cluster of a fault; answers which nodes it holds excluded and whether its breaker has tripped."""
         handle = self._client.get_workflow_handle(cluster_workflow_id(report.cluster))
-        return await handle.execute_update("report_incident", report, result_type=ClusterView, id=f"report-{report.incident_id}")
+        view: ClusterView = await handle.execute_update(
+            "report_incident", report, result_type=ClusterView, id=f"report-{report.incident_id}"
+        )
+        return view
 
     @activity.defn
     async def permit_action(self, request: PermissionRequest) -> Permission:
         """Asks the guard rails. Granted once, an incident's action stays granted: asking again changes nothing."""
         handle = self._client.get_workflow_handle(cluster_workflow_id(request.cluster))
-        return await handle.execute_update("permit_action", request.action, result_type=Permission)
+        permission: Permission = await handle.execute_update("permit_action", request.action, result_type=Permission)
+        return permission

@@ -20,8 +20,8 @@ from activities.records import (
     JobHistory,
     Mode,
     OptIn,
-    Record,
     Recommendation,
+    Record,
 )
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import JobUnknown, Scheduler

@@ -6,7 +6,7 @@ and state. Started by the Cluster workflow's discovery, inspected in the Tempora
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -21,38 +21,28 @@ with workflow.unsafe.imports_passed_through():
     from activities.records import (
         Action,
         ActionRequest,
-        Attempt,
-        Attribution,
         Change,
         ChangeKind,
-        ChangeRequest,
         ClusterView,
         Decision,
         DecisionKind,
         DecisionRequest,
-        Diagnosis,
         Evidence,
         Incident,
-        Job,
-        JobState,
-        Judgement,
         Mode,
         Opinion,
         OutcomeState,
-        PastIncident,
         Permission,
-        Progress,
-        Recommendation,
-        Symptom,
         WatchEnd,
         WatchRequest,
         WatchResult,
     )
     from activities.reschedule import MutationRequest
     from workflows.decision import DecisionDesk
-    from workflows.recovery import LONGEST_WATCH, WATCH_RETRIES, Recovery, Restarted, Story
-    from workflows.state import KEPT_INCIDENTS, KEPT_WARNINGS, Stage, TrainingJobState
-    from workflows.visibility import attributes_of, details_of
+    from workflows.left_alone import left_alone, no_proposal, unjudged
+    from workflows.memory import Memory
+    from workflows.recovery import LONGEST_WATCH, WATCH_RETRIES, Recovery, Restarted
+    from workflows.state import Stage, TrainingJobState
 
 JUDGING_RETRIES = WATCH_RETRIES
 RequestT = TypeVar("RequestT")
@@ -68,13 +58,12 @@ BACKSTAY = "backstay"
 
 @workflow.defn(name="TrainingJob")
 class TrainingJob:
-    """All state is `self._state`, a frozen record that is replaced, never changed, and passed on by continue-as-new."""
+    """All state is `self._memory.state`, a frozen record that is replaced, never changed, and passed on by continue-as-new."""
 
     @workflow.init
     def __init__(self, start: TrainingJobState) -> None:
-        self._state = start
+        self._memory = Memory(start)
         self._desk = DecisionDesk()
-        self._shown: tuple[str, ...] | None = None
 
     @workflow.run
     async def run(self, start: TrainingJobState) -> TrainingJobState:
@@ -104,12 +93,12 @@ class TrainingJob:
 
     async def _detect(self) -> WatchResult:
         """One long activity per attempt; nothing is written to history while the job is healthy."""
-        if self._state.carried is not None:
-            seen = self._state.carried
-            self._update(carried=None)
+        if self._memory.state.carried is not None:
+            seen = self._memory.state.carried
+            self._memory.update(carried=None)
             return seen
-        self._enter(Stage.WATCHING, "no fault seen")
-        state = self._state
+        self._memory.enter(Stage.WATCHING, "no fault seen")
+        state = self._memory.state
         seen = await workflow.execute_activity_method(
             Detect.watch_attempt,
             WatchRequest(
@@ -124,13 +113,13 @@ class TrainingJob:
             retry_policy=WATCH_RETRIES,
             summary=f"attempt {state.attempt.restart_count}",
         )
-        self._saw(seen)
+        self._memory.saw(seen)
         return seen
 
     async def _classify(self, seen: WatchResult) -> Incident:
         """Evidence first, then the diagnosis: what is changed later may erase what it rests on."""
         assert seen.symptom is not None
-        state = self._state
+        state = self._memory.state
         number = state.incidents_dropped + len(state.incidents) + 1
         incident = Incident(
             # Job IDs are reused: the submit time keeps two lives of one ID apart in the ledger and in the evidence.
@@ -140,42 +129,42 @@ class TrainingJob:
             symptom=seen.symptom,
             progress=seen.progress,
         )
-        self._update(incidents=(*state.incidents, incident))
-        self._story().step("detected", seen.symptom.summary, detected=True)
-        self._enter(Stage.DIAGNOSING, seen.symptom.summary)
+        self._memory.update(incidents=(*state.incidents, incident))
+        self._memory.story().step("detected", seen.symptom.summary, detected=True)
+        self._memory.enter(Stage.DIAGNOSING, seen.symptom.summary)
         request = ClassifyRequest(
             incident_id=incident.id,
             attempt=state.attempt,
-            job=self._job_now(),
+            job=self._memory.job_now(),
             opt_in=state.opt_in,
             symptom=seen.symptom,
             progress=seen.progress,
         )
         nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
         evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing)
-        judgement = await self._judge(Classify.diagnose, request, otherwise=_unjudged(seen.symptom))
+        judgement = await self._judge(Classify.diagnose, request, otherwise=unjudged(seen.symptom))
         # The excerpts' text stands in the history once, as the activity's result; state carries its hashes only.
         light = evidence.model_copy(update={"excerpts": tuple(e.model_copy(update={"text": ""}) for e in evidence.excerpts)})
-        self._change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
-        self._story().step("diagnosed", judgement.diagnosis.summary or judgement.diagnosis.cause)
-        return self._incident()
+        self._memory.change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
+        self._memory.story().step("diagnosed", judgement.diagnosis.summary or judgement.diagnosis.cause)
+        return self._memory.incident()
 
     async def _attribute(self, incident: Incident) -> Incident:
         """Outside opinions, side by side, each with its deadline; no answer is an answer and delays nobody."""
-        asked = [name for name in self._state.terms.opinions if name in ("ask_attrsvc", "ask_operator_service")]
+        asked = [name for name in self._memory.state.terms.opinions if name in ("ask_attrsvc", "ask_operator_service")]
         if asked:
             request = OpinionRequest(
                 incident_id=incident.id,
-                attempt=self._state.attempt,
-                job=self._job_now(),
-                opt_in=self._state.opt_in,
+                attempt=self._memory.state.attempt,
+                job=self._memory.job_now(),
+                opt_in=self._memory.state.opt_in,
                 symptom=incident.symptom,
                 diagnosis=incident.diagnosis,
                 attribution=incident.attribution,
             )
             opinions = await asyncio.gather(*(self._ask(name, request) for name in asked))
-            self._change_incident(opinions=tuple(opinions))
-        return self._incident()
+            self._memory.change_incident(opinions=tuple(opinions))
+        return self._memory.incident()
 
     async def _ask(self, name: str, request: OpinionRequest) -> Opinion:
         method = Attribute.ask_attrsvc if name == "ask_attrsvc" else Attribute.ask_operator_service
@@ -183,8 +172,8 @@ class TrainingJob:
             return await workflow.execute_activity_method(
                 method,
                 request,
-                schedule_to_close_timeout=self._state.terms.opinion_deadline + timedelta(seconds=10),
-                heartbeat_timeout=self._state.terms.heartbeat_timeout,
+                schedule_to_close_timeout=self._memory.state.terms.opinion_deadline + timedelta(seconds=10),
+                heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
                 retry_policy=WATCH_RETRIES,
             )
         except ActivityError as error:
@@ -195,8 +184,8 @@ class TrainingJob:
         view: ClusterView = await self._judge(
             ClusterDesk.report_incident,
             IncidentReport(
-                cluster=self._state.key.cluster,
-                job_id=self._state.key.job_id,
+                cluster=self._memory.state.key.cluster,
+                job_id=self._memory.state.key.job_id,
                 incident_id=incident.id,
                 cause=incident.diagnosis.cause,
                 domain=incident.diagnosis.domain,
@@ -209,18 +198,18 @@ class TrainingJob:
             Recommend.recommend,
             RecommendRequest(
                 incident=incident,
-                attempt=self._state.attempt,
-                job=self._job_now(),
-                opt_in=self._state.opt_in,
-                history=self._state.history,
+                attempt=self._memory.state.attempt,
+                job=self._memory.job_now(),
+                opt_in=self._memory.state.opt_in,
+                history=self._memory.state.history,
                 view=view,
             ),
-            otherwise=_no_proposal(incident),
+            otherwise=no_proposal(incident),
         )
-        self._update(mode=proposal.mode)
-        self._change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
+        self._memory.update(mode=proposal.mode)
+        self._memory.change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
         words = " ".join([proposal.recommendation.action, *proposal.recommendation.exclude_nodes])
-        self._story().step("recommended", f"{words}: {proposal.recommendation.why}", recommended=True)
+        self._memory.story().step("recommended", f"{words}: {proposal.recommendation.why}", recommended=True)
         return proposal
 
     async def _decide(self, proposal: Proposal) -> Decision:
@@ -228,15 +217,15 @@ class TrainingJob:
         recommendation = proposal.recommendation
         decision: Decision
         if proposal.mode is Mode.OBSERVE:
-            decision = self._decision(DecisionKind.OBSERVED, BACKSTAY, "mode observe: recorded, nothing done")
+            decision = self._memory.decision(DecisionKind.OBSERVED, BACKSTAY, "mode observe: recorded, nothing done")
         elif not proposal.changes_slurm:
-            decision = self._decision(DecisionKind.AUTO, BACKSTAY, "nothing to change in Slurm")
+            decision = self._memory.decision(DecisionKind.AUTO, BACKSTAY, "nothing to change in Slurm")
         elif proposal.mode is Mode.AUTO and not recommendation.needs_approval:
-            decision = self._decision(DecisionKind.AUTO, BACKSTAY, f"mode auto, rule {recommendation.rule}")
+            decision = self._memory.decision(DecisionKind.AUTO, BACKSTAY, f"mode auto, rule {recommendation.rule}")
         else:
             decision = await self._await_person(proposal)
-        self._change_incident(decision=decision)
-        self._story().step("decided", f"{decision.kind} by {decision.actor}: {decision.reason}".rstrip(": "), decided=True)
+        self._memory.change_incident(decision=decision)
+        self._memory.story().step("decided", f"{decision.kind} by {decision.actor}: {decision.reason}".rstrip(": "), decided=True)
         return decision
 
     async def _await_person(self, proposal: Proposal) -> Decision:
@@ -244,12 +233,12 @@ class TrainingJob:
         recommendation = proposal.recommendation
         expires_at = recommendation.expires_at or workflow.now() + timedelta(hours=8)
         self._desk.open(recommendation, proposal.approvers)
-        self._enter(Stage.AWAITING_DECISION, f"{recommendation.action}: {recommendation.why}")
+        self._memory.enter(Stage.AWAITING_DECISION, f"{recommendation.action}: {recommendation.why}")
         change = workflow.start_activity_method(
             Detect.watch_for_change,
-            self._change_request(expires_at),
+            self._memory.change_request(expires_at),
             start_to_close_timeout=LONGEST_WATCH,
-            heartbeat_timeout=self._state.terms.heartbeat_timeout,
+            heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
             retry_policy=WATCH_RETRIES,
             summary="watching on while a person decides",
         )
@@ -260,16 +249,16 @@ class TrainingJob:
                 timeout_summary=f"expires: {recommendation.expiry_reason}",
             )
         except TimeoutError:
-            decision = self._decision(DecisionKind.EXPIRED, BACKSTAY, recommendation.expiry_reason)
+            decision = self._memory.decision(DecisionKind.EXPIRED, BACKSTAY, recommendation.expiry_reason)
         else:
             if self._desk.decision is not None:
                 decision = self._desk.decision
             else:
                 seen = change.result()
-                self._saw_change(seen)
-                decision = self._decision(DecisionKind.SUPERSEDED, "another hand", seen.summary)
+                self._memory.saw_change(seen)
+                decision = self._memory.decision(DecisionKind.SUPERSEDED, "another hand", seen.summary)
         self._desk.close()
-        self._warn(*self._desk.refused)
+        self._memory.warn(*self._desk.refused)
         self._desk.refused.clear()
         if not change.done():
             change.cancel()
@@ -277,29 +266,29 @@ class TrainingJob:
 
     async def _carry_out(self, decision: Decision, proposal: Proposal) -> bool:
         """Acts where the decision says so, verifies what follows. True when there is more of this job to watch."""
-        story = self._story()
+        story = self._memory.story()
         acts = decision.kind in (DecisionKind.APPROVED, DecisionKind.AUTO) and proposal.changes_slurm
         if decision.kind is DecisionKind.SUPERSEDED:
             story.state(OutcomeState.NOT_ACTED, f"superseded: {decision.reason}")
             # A job that merely ended or went on is looked at afresh: what it needs now is another recommendation.
-            goes_on = await self._verify_others() if self._runs_again() else True
+            goes_on = await self._verify_others() if self._memory.runs_again() else True
         elif acts and await self._permitted(proposal):
             goes_on = await self._act(proposal)
         else:
             if not acts:
-                story.state(*_left_alone(decision, proposal))
+                story.state(*left_alone(decision, proposal))
             goes_on = await self._follow()
-        self._remember(acted=acts)
+        self._memory.remember(acted=acts)
         return goes_on
 
     async def _act(self, proposal: Proposal) -> bool:
         """Reschedule, then verify."""
-        self._enter(Stage.ACTING, proposal.recommendation.why)
-        recovery = Recovery(self._story(), self._state.terms)
+        self._memory.enter(Stage.ACTING, proposal.recommendation.why)
+        recovery = Recovery(self._memory.story(), self._memory.state.terms)
         request = MutationRequest(
-            job_id=self._state.key.job_id,
-            incident_id=self._incident().id,
-            restart_count=self._state.attempt.restart_count,
+            job_id=self._memory.state.key.job_id,
+            incident_id=self._memory.incident().id,
+            restart_count=self._memory.state.attempt.restart_count,
             nodes=proposal.recommendation.exclude_nodes,
             override_no_requeue=proposal.override_no_requeue,
             spare_nodes=proposal.spare_nodes,
@@ -307,40 +296,40 @@ class TrainingJob:
         )
         if proposal.recommendation.action is Action.STOP:
             await recovery.cancel(request)
-            self._story().state(OutcomeState.STOPPED, proposal.recommendation.why)
+            self._memory.story().state(OutcomeState.STOPPED, proposal.recommendation.why)
             return await self._follow()
-        restarted: Restarted = await recovery.restart(self._incident(), request)
+        restarted: Restarted = await recovery.restart(self._memory.incident(), request)
         if restarted.acted:
-            self._count_restart()
+            self._memory.count_restart()
         if not restarted.follow:
             return await self._follow()
-        self._next_attempt(restarted.job, at_least=request.restart_count + 1)
+        self._memory.next_attempt(restarted.job, at_least=request.restart_count + 1)
         return await self._verify(recovery, ours=restarted.acted)
 
     async def _verify(self, recovery: Recovery, *, ours: bool) -> bool:
         """Only a checkpoint newer than the one before the fault makes an attempt `recovered`."""
-        self._enter(Stage.VERIFYING, "waiting for the new attempt to run, step and write a checkpoint")
-        before = self._incident().progress.checkpoint_iteration
-        recommended = self._incident().recommendation
+        self._memory.enter(Stage.VERIFYING, "waiting for the new attempt to run, step and write a checkpoint")
+        before = self._memory.incident().progress.checkpoint_iteration
+        recommended = self._memory.incident().recommendation
         request = WatchRequest(
-            attempt=self._state.attempt,
-            opt_in=self._state.opt_in,
+            attempt=self._memory.state.attempt,
+            opt_in=self._memory.state.opt_in,
             checkpoint_before=before,
             resumed_from=before,
             excluded_nodes=recommended.exclude_nodes if ours and recommended else (),
-            cursor=self._state.cursor,
+            cursor=self._memory.state.cursor,
         )
-        seen = await recovery.verify(self._state.attempt, request, ours=ours)
-        self._saw(seen)
+        seen = await recovery.verify(self._memory.state.attempt, request, ours=ours)
+        self._memory.saw(seen)
         match seen.kind:
             case WatchEnd.REACHED:
-                self._update(history=self._state.history.model_copy(update={"restarts_without_checkpoint": 0}))
+                self._memory.update(history=self._memory.state.history.model_copy(update={"restarts_without_checkpoint": 0}))
                 return True
             case WatchEnd.SYMPTOM:
-                self._update(carried=seen)
+                self._memory.update(carried=seen)
                 return True
             case WatchEnd.REQUEUED:
-                return self._next_attempt(seen.job)
+                return self._memory.next_attempt(seen.job)
             case WatchEnd.DEADLINE:
                 return True
             case WatchEnd.ENDED_AS_KNOWN:
@@ -350,52 +339,52 @@ class TrainingJob:
 
     async def _restarted_meanwhile(self, seen: WatchResult) -> bool:
         """Someone restarted the job. Was it the answer to a fault we reported and left alone? Then it is compared."""
-        last = self._state.incidents[-1] if self._state.incidents else None
-        answered = last is not None and last.restart_count == self._state.attempt.restart_count
+        last = self._memory.state.incidents[-1] if self._memory.state.incidents else None
+        answered = last is not None and last.restart_count == self._memory.state.attempt.restart_count
         if not answered:
-            return self._next_attempt(seen.job)
-        self._story().step("restarted_by_another_hand", seen.summary)
+            return self._memory.next_attempt(seen.job)
+        self._memory.story().step("restarted_by_another_hand", seen.summary)
         return await self._verify_others()
 
     async def _verify_others(self) -> bool:
         """Another hand restarted the job: what follows is verified all the same, credited to that hand, and compared."""
-        self._next_attempt(self._state.job)
-        goes_on = await self._verify(Recovery(self._story(), self._state.terms), ours=False)
-        recommendation = self._incident().recommendation
+        self._memory.next_attempt(self._memory.state.job)
+        goes_on = await self._verify(Recovery(self._memory.story(), self._memory.state.terms), ours=False)
+        recommendation = self._memory.incident().recommendation
         if recommendation is not None:
-            ran_on = set(self._state.attempt.nodes)
+            ran_on = set(self._memory.state.attempt.nodes)
             same = sorted(set(recommendation.exclude_nodes) & ran_on)
             words = f"Backstay would have: {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
             words += f"; the team restarted it on {', '.join(sorted(ran_on)) or 'nodes not told'}"
-            self._story().step("compared", words + (f", among them {', '.join(same)}" if same else ""))
+            self._memory.story().step("compared", words + (f", among them {', '.join(same)}" if same else ""))
         return goes_on
 
     async def _follow(self) -> bool:
         """Nothing of ours is under way: keep an eye on what the team does, as long as Slurm knows the job."""
-        job = self._state.job
+        job = self._memory.state.job
         if job is None or not (job.state.is_ended or job.is_ending):
             # Still allocated: back to the ordinary watch, which will not report the same fault again.
-            symptom = self._incident().symptom if self._state.incidents else None
+            symptom = self._memory.incident().symptom if self._memory.state.incidents else None
             if symptom is not None:
-                known = dict.fromkeys((*self._state.known_symptoms, symptom.kind))
-                self._update(known_symptoms=tuple(known), known_onset=symptom.onset)
+                known = dict.fromkeys((*self._memory.state.known_symptoms, symptom.kind))
+                self._memory.update(known_symptoms=tuple(known), known_onset=symptom.onset)
             return True
-        self._enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
+        self._memory.enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
         while True:
             change: Change = await workflow.execute_activity_method(
                 Detect.watch_for_change,
-                self._change_request(workflow.now() + LONGEST_WATCH),
+                self._memory.change_request(workflow.now() + LONGEST_WATCH),
                 start_to_close_timeout=LONGEST_WATCH,
-                heartbeat_timeout=self._state.terms.heartbeat_timeout,
+                heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
                 retry_policy=WATCH_RETRIES,
                 summary="until requeued or forgotten",
             )
-            self._saw_change(change)
+            self._memory.saw_change(change)
             match change.kind:
                 case ChangeKind.REQUEUED | ChangeKind.STARTED:
-                    if not self._state.incidents:
-                        return self._next_attempt(change.job)
-                    self._story().step("restarted_by_another_hand", change.summary)
+                    if not self._memory.state.incidents:
+                        return self._memory.next_attempt(change.job)
+                    self._memory.story().step("restarted_by_another_hand", change.summary)
                     return await self._verify_others()
                 case ChangeKind.FORGOTTEN:
                     return False
@@ -404,16 +393,16 @@ class TrainingJob:
 
     async def _permitted(self, proposal: Proposal) -> bool:
         """The cluster's guard rails are asked before each action; their no holds the job for a person."""
-        incident = self._incident()
+        incident = self._memory.incident()
         suspects = {s.node for s in incident.attribution.suspects if s.node}
         permission: Permission = await self._judge(
             ClusterDesk.permit_action,
             PermissionRequest(
-                cluster=self._state.key.cluster,
+                cluster=self._memory.state.key.cluster,
                 action=ActionRequest(
-                    job_id=self._state.key.job_id,
+                    job_id=self._memory.state.key.job_id,
                     incident_id=incident.id,
-                    partition=self._job_now().partition,
+                    partition=self._memory.job_now().partition,
                     exclude_nodes=proposal.recommendation.exclude_nodes,
                     suspects=tuple(sorted(suspects & set(proposal.recommendation.exclude_nodes))),
                     cause=incident.diagnosis.cause,
@@ -424,8 +413,8 @@ class TrainingJob:
             otherwise=Permission(granted=False, why="the cluster's guard rails did not answer within an hour"),
         )
         if not permission.granted:
-            self._story().step("held_by_guard_rails", permission.why)
-            self._story().state(OutcomeState.HELD, permission.why)
+            self._memory.story().step("held_by_guard_rails", permission.why)
+            self._memory.story().state(OutcomeState.HELD, permission.why)
         return permission.granted
 
     # ------------------------------------------------------------------------------------------------ messages
@@ -433,7 +422,7 @@ class TrainingJob:
     @workflow.query
     def state(self) -> TrainingJobState:
         """The whole memory, as `backstay show` reads it."""
-        return self._state
+        return self._memory.state
 
     @workflow.signal
     def approve(self, request: DecisionRequest) -> None:
@@ -468,152 +457,27 @@ class TrainingJob:
                 request,
                 start_to_close_timeout=ONE_JUDGEMENT,
                 schedule_to_close_timeout=ALL_JUDGEMENT,
-                heartbeat_timeout=self._state.terms.heartbeat_timeout,
+                heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
                 retry_policy=JUDGING_RETRIES,
             )
         except ActivityError as error:
-            self._warn(f"{error.activity_type} failed: {error.cause or error}"[:300])
+            self._memory.warn(f"{error.activity_type} failed: {error.cause or error}"[:300])
             return otherwise
 
     async def _pass_on(self) -> None:
         """Continue as new: the next run starts with this state and an empty history."""
         await workflow.wait_condition(workflow.all_handlers_finished)
-        workflow.continue_as_new(self._state)
+        workflow.continue_as_new(self._memory.state)
 
     async def _end(self, seen: WatchResult) -> TrainingJobState:
         words = seen.summary or f"the job ended: {seen.job.state if seen.job else 'Slurm no longer knows it'}"
         if seen.kind is WatchEnd.SYMPTOM:
             words = "Slurm no longer knows the job, or is done with it"
-        self._enter(Stage.ENDED, words)
+        self._memory.enter(Stage.ENDED, words)
         await workflow.wait_condition(workflow.all_handlers_finished)
-        return self._state
-
-    def _update(self, **changes: Any) -> None:
-        self._state = self._state.model_copy(update=changes)
-
-    def _enter(self, stage: Stage, summary: str) -> None:
-        self._update(stage=stage, summary=summary)
-        shown, updates = attributes_of(self._state)
-        if shown != self._shown:
-            self._shown = shown
-            workflow.upsert_search_attributes(updates)
-        workflow.set_current_details(details_of(self._state))
-
-    def _warn(self, *warnings: str) -> None:
-        fresh = [warning for warning in warnings if warning not in self._state.warnings]
-        if fresh:
-            self._update(warnings=(*self._state.warnings, *fresh)[-KEPT_WARNINGS:])
-
-    def _saw(self, seen: WatchResult) -> None:
-        self._update(job=seen.job or self._state.job, progress=seen.progress, cursor=seen.cursor)
-        if seen.job is not None and seen.job.restart_count == self._state.attempt.restart_count and seen.job.nodes:
-            self._update(attempt=self._state.attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}))
-        if seen.blind:
-            self._warn(seen.blind)
-
-    def _saw_change(self, change: Change) -> None:
-        self._update(job=change.job or self._state.job, cursor=change.cursor or self._state.cursor)
-
-    def _incident(self) -> Incident:
-        return self._state.incidents[-1]
-
-    def _change_incident(self, **changes: Any) -> None:
-        changed = self._incident().model_copy(update=changes)
-        self._update(incidents=(*self._state.incidents[:-1], changed))
-
-    def _story(self) -> Story:
-        return Story(self._incident().outcome, lambda outcome: self._change_incident(outcome=outcome))
-
-    def _decision(self, kind: DecisionKind, actor: str, reason: str) -> Decision:
-        recommendation = self._incident().recommendation
-        return Decision(kind=kind, actor=actor, at=workflow.now(), reason=reason, digest=recommendation.digest if recommendation else "")
-
-    def _job_now(self) -> Job:
-        """The last look at the job; before the first look, what its key tells."""
-        return self._state.job or Job(job_id=self._state.key.job_id, numeric_id=0)
-
-    def _runs_again(self) -> bool:
-        return self._job_now().restart_count > self._state.attempt.restart_count
-
-    def _change_request(self, until: datetime) -> ChangeRequest:
-        job = self._job_now()
-        return ChangeRequest(
-            attempt=self._state.attempt,
-            state_when_asked=job.state,
-            restart_count=self._state.attempt.restart_count,
-            until=until,
-            opt_in=self._state.opt_in,
-            symptom=self._incident().symptom.kind,
-            cursor=self._state.cursor,
-        )
-
-    def _next_attempt(self, job: Job | None, *, at_least: int = 0) -> bool:
-        """The attempt that follows; its log may go on in the same file, so the cursor's offsets are kept."""
-        count = max(job.restart_count if job else 0, at_least)
-        running = job is not None and job.state is JobState.RUNNING and job.restart_count == count
-        attempt = Attempt(
-            key=self._state.key,
-            restart_count=count,
-            nodes=job.nodes if job is not None and running else (),
-            started_at=job.started_at if job is not None and running else None,
-        )
-        self._update(attempt=attempt, job=job or self._state.job, progress=Progress(), known_symptoms=(), known_onset=None)
-        return True
-
-    def _count_restart(self) -> None:
-        history = self._state.history
-        counted = {"restarts": history.restarts + 1, "restarts_without_checkpoint": history.restarts_without_checkpoint + 1}
-        self._update(history=history.model_copy(update=counted))
-
-    def _remember(self, *, acted: bool) -> None:
-        """What policy asks about earlier incidents, kept apart from the incidents, of which only the newest are held."""
-        incident = self._incident()
-        past = PastIncident(
-            cause=incident.diagnosis.cause,
-            domain=incident.diagnosis.domain,
-            action=incident.recommendation.action if incident.recommendation else Action.NONE,
-            acted=acted,
-            at=incident.symptom.detected_at,
-            checkpoint_iteration=incident.progress.checkpoint_iteration,
-            suspects=tuple(s.node for s in incident.attribution.suspects if s.node),
-        )
-        history = self._state.history
-        self._update(history=history.model_copy(update={"incidents": (*history.incidents, past)[-100:]}))
-        surplus = max(0, len(self._state.incidents) - KEPT_INCIDENTS)
-        self._update(incidents=self._state.incidents[surplus:], incidents_dropped=self._state.incidents_dropped + surplus)
+        return self._memory.state
 
 
 def _says_more(change: "workflow.ActivityHandle[Change]") -> bool:
     """True when the watch beside the waiting has something to tell. A watch that failed tells nothing: the expiry ends the wait."""
     return change.done() and change.exception() is None and change.result().kind is not ChangeKind.UNCHANGED
-
-
-def _left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, str]:
-    """The outcome where nothing is done: by whose will, in a sentence."""
-    recommendation = proposal.recommendation
-    match decision.kind, recommendation.action:
-        case DecisionKind.OBSERVED, _:
-            return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
-        case DecisionKind.EXPIRED, _:
-            return OutcomeState.NOT_ACTED, f"expired: {recommendation.expiry_reason or 'nobody decided in time'}"
-        case DecisionKind.REJECTED, _:
-            return OutcomeState.NOT_ACTED, f"rejected by {decision.actor}: {decision.reason or 'no reason given'}"
-        case _, Action.STOP:
-            return OutcomeState.STOPPED, recommendation.why
-        case _, Action.NONE:
-            return OutcomeState.NOT_ACTED, recommendation.why
-        case _:
-            return OutcomeState.HELD, recommendation.why
-
-
-def _unjudged(symptom: Symptom) -> Judgement:
-    return Judgement(symptom=symptom.kind, diagnosis=Diagnosis(summary="the diagnosis failed; see the warnings"), attribution=Attribution())
-
-
-def _no_proposal(incident: Incident) -> Proposal:
-    held = Recommendation(action=Action.HOLD, why="no recommendation could be made; see the warnings", rule="built-in: nothing known")
-    return Proposal(
-        recommendation=held.sealed(incident_id=incident.id, restart_count=incident.restart_count),
-        diagnosis=incident.diagnosis,
-        mode=Mode.OBSERVE,
-    )

@@ -1,0 +1,47 @@
+"""What is said where nothing is done or nothing is known: outcomes of decisions that change nothing, and honest unknowns. Pure."""
+
+from activities.recommend import Proposal
+from activities.records import (
+    Action,
+    Attribution,
+    Decision,
+    DecisionKind,
+    Diagnosis,
+    Incident,
+    Judgement,
+    Mode,
+    OutcomeState,
+    Recommendation,
+    Symptom,
+)
+
+
+def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, str]:
+    """The outcome where nothing is done: by whose will, in a sentence."""
+    recommendation = proposal.recommendation
+    match decision.kind, recommendation.action:
+        case DecisionKind.OBSERVED, _:
+            return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
+        case DecisionKind.EXPIRED, _:
+            return OutcomeState.NOT_ACTED, f"expired: {recommendation.expiry_reason or 'nobody decided in time'}"
+        case DecisionKind.REJECTED, _:
+            return OutcomeState.NOT_ACTED, f"rejected by {decision.actor}: {decision.reason or 'no reason given'}"
+        case _, Action.STOP:
+            return OutcomeState.STOPPED, recommendation.why
+        case _, Action.NONE:
+            return OutcomeState.NOT_ACTED, recommendation.why
+        case _:
+            return OutcomeState.HELD, recommendation.why
+
+
+def unjudged(symptom: Symptom) -> Judgement:
+    return Judgement(symptom=symptom.kind, diagnosis=Diagnosis(summary="the diagnosis failed; see the warnings"), attribution=Attribution())
+
+
+def no_proposal(incident: Incident) -> Proposal:
+    held = Recommendation(action=Action.HOLD, why="no recommendation could be made; see the warnings", rule="built-in: nothing known")
+    return Proposal(
+        recommendation=held.sealed(incident_id=incident.id, restart_count=incident.restart_count),
+        diagnosis=incident.diagnosis,
+        mode=Mode.OBSERVE,
+    )

@@ -1,0 +1,130 @@
+"""The bookkeeping of a job's workflow: one frozen state record, replaced and never changed, and what people see of it.
+
+Kept apart from the steps, so that `training_job.py` reads as the story. It decides nothing.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.records import (
+        Action,
+        Attempt,
+        Change,
+        ChangeRequest,
+        Decision,
+        DecisionKind,
+        Incident,
+        Job,
+        JobState,
+        PastIncident,
+        Progress,
+        WatchResult,
+    )
+    from workflows.recovery import Story
+    from workflows.state import KEPT_INCIDENTS, KEPT_WARNINGS, Stage, TrainingJobState
+    from workflows.visibility import attributes_of, details_of
+
+
+class Memory:
+    """`state` is the whole of it: what continue-as-new passes on and the query answers."""
+
+    def __init__(self, state: TrainingJobState) -> None:
+        self.state = state
+        self._shown: tuple[str, ...] | None = None
+
+    def update(self, **changes: Any) -> None:
+        self.state = self.state.model_copy(update=changes)
+
+    def enter(self, stage: Stage, summary: str) -> None:
+        self.update(stage=stage, summary=summary)
+        shown, updates = attributes_of(self.state)
+        if shown != self._shown:
+            self._shown = shown
+            workflow.upsert_search_attributes(updates)
+        workflow.set_current_details(details_of(self.state))
+
+    def warn(self, *warnings: str) -> None:
+        fresh = [warning for warning in warnings if warning not in self.state.warnings]
+        if fresh:
+            self.update(warnings=(*self.state.warnings, *fresh)[-KEPT_WARNINGS:])
+
+    def saw(self, seen: WatchResult) -> None:
+        self.update(job=seen.job or self.state.job, progress=seen.progress, cursor=seen.cursor)
+        if seen.job is not None and seen.job.restart_count == self.state.attempt.restart_count and seen.job.nodes:
+            self.update(attempt=self.state.attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}))
+        if seen.blind:
+            self.warn(seen.blind)
+
+    def saw_change(self, change: Change) -> None:
+        self.update(job=change.job or self.state.job, cursor=change.cursor or self.state.cursor)
+
+    def incident(self) -> Incident:
+        return self.state.incidents[-1]
+
+    def change_incident(self, **changes: Any) -> None:
+        changed = self.incident().model_copy(update=changes)
+        self.update(incidents=(*self.state.incidents[:-1], changed))
+
+    def story(self) -> Story:
+        return Story(self.incident().outcome, lambda outcome: self.change_incident(outcome=outcome))
+
+    def decision(self, kind: DecisionKind, actor: str, reason: str) -> Decision:
+        recommendation = self.incident().recommendation
+        return Decision(kind=kind, actor=actor, at=workflow.now(), reason=reason, digest=recommendation.digest if recommendation else "")
+
+    def job_now(self) -> Job:
+        """The last look at the job; before the first look, what its key tells."""
+        return self.state.job or Job(job_id=self.state.key.job_id, numeric_id=0)
+
+    def runs_again(self) -> bool:
+        return self.job_now().restart_count > self.state.attempt.restart_count
+
+    def change_request(self, until: datetime) -> ChangeRequest:
+        job = self.job_now()
+        return ChangeRequest(
+            attempt=self.state.attempt,
+            state_when_asked=job.state,
+            restart_count=self.state.attempt.restart_count,
+            until=until,
+            opt_in=self.state.opt_in,
+            symptom=self.incident().symptom.kind,
+            cursor=self.state.cursor,
+        )
+
+    def next_attempt(self, job: Job | None, *, at_least: int = 0) -> bool:
+        """The attempt that follows; its log may go on in the same file, so the cursor's offsets are kept."""
+        count = max(job.restart_count if job else 0, at_least)
+        running = job is not None and job.state is JobState.RUNNING and job.restart_count == count
+        attempt = Attempt(
+            key=self.state.key,
+            restart_count=count,
+            nodes=job.nodes if job is not None and running else (),
+            started_at=job.started_at if job is not None and running else None,
+        )
+        self.update(attempt=attempt, job=job or self.state.job, progress=Progress(), known_symptoms=(), known_onset=None)
+        return True
+
+    def count_restart(self) -> None:
+        history = self.state.history
+        counted = {"restarts": history.restarts + 1, "restarts_without_checkpoint": history.restarts_without_checkpoint + 1}
+        self.update(history=history.model_copy(update=counted))
+
+    def remember(self, *, acted: bool) -> None:
+        """What policy asks about earlier incidents, kept apart from the incidents, of which only the newest are held."""
+        incident = self.incident()
+        past = PastIncident(
+            cause=incident.diagnosis.cause,
+            domain=incident.diagnosis.domain,
+            action=incident.recommendation.action if incident.recommendation else Action.NONE,
+            acted=acted,
+            at=incident.symptom.detected_at,
+            checkpoint_iteration=incident.progress.checkpoint_iteration,
+            suspects=tuple(s.node for s in incident.attribution.suspects if s.node),
+        )
+        history = self.state.history
+        self.update(history=history.model_copy(update={"incidents": (*history.incidents, past)[-100:]}))
+        surplus = max(0, len(self.state.incidents) - KEPT_INCIDENTS)
+        self.update(incidents=self.state.incidents[surplus:], incidents_dropped=self.state.incidents_dropped + surplus)
