@@ -81,6 +81,16 @@ def test_a_fault_may_be_limited_to_an_attempt_and_worded(run: Run) -> None:
     assert run.finish(restart_count=1)[0] == 0
 
 
+def test_the_journal_says_when_an_attempt_started_and_when_it_broke(run: Run) -> None:
+    journal = run.directory / "journal"
+    run.fault(kind="crash", node="node-002", at_iteration=7)
+    before = time.time()
+    run.finish("--journal", str(journal))
+    started, broke = (json.loads(line) for line in journal.read_text().splitlines())
+    assert (started["event"], broke["event"], broke["attempt"]) == ("started", "crash", 0)
+    assert before < started["at"] < broke["at"] < time.time()
+
+
 def test_an_application_bug_is_raised_by_every_rank_in_every_attempt(run: Run) -> None:
     run.fault(kind="app_bug", at_iteration=7)
     for attempt in (0, 1):

@@ -91,6 +91,14 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def note(journal: Path | None, event: str, world: World) -> None:
+    """Writes down when something happened, as the training itself knows it: what a bench measures from."""
+    if journal is not None:
+        line = {"at": time.time(), "event": event, "attempt": world.attempt, "rank": world.ranks[0]}
+        with journal.open("a") as file:
+            file.write(json.dumps(line) + "\n")  # one short write to a file opened for appending: ranks do not mix
+
+
 # ------------------------------------------------------------------------------------------------ where am I
 
 
@@ -202,10 +210,12 @@ def wait_for_the_end() -> NoReturn:
         time.sleep(3600)
 
 
-def break_down(fault: Fault, world: World) -> NoReturn:
+def break_down(fault: Fault, world: World, journal: Path | None = None) -> NoReturn:
     """The end of this attempt, as the victim, its peers, or all of them in one process would show it."""
     victim = fault.victim(world)
     others = [rank for rank in world.ranks if rank != victim]
+    if victim in world.ranks:
+        note(journal, fault.kind, world)
     if fault.kind == "app_bug":
         for rank in world.ranks:
             say(traceback_of(rank, fault.message or APP_BUG))
@@ -235,6 +245,7 @@ def _die_with_the_peer(world: World, number: int, frame: FrameType | None) -> No
 
 
 def train(options: argparse.Namespace, world: World) -> None:
+    note(options.journal, "started", world)
     for rank in world.ranks:
         node, local = world.node_of(rank), rank - world.first_rank_on(world.node_of(rank))
         say(f"{node}:{os.getpid()}:{os.getpid()} [{local}] NCCL INFO ncclCommInitRank comm 0x5581c0ffee00 rank {rank} nranks {world.size} "
@@ -249,7 +260,7 @@ def train(options: argparse.Namespace, world: World) -> None:
         striking = [fault for fault in faults_in(options.fault_file) if fault.strikes(world, iteration)]
         for fault in striking:
             if fault.kind not in ("slow", "nan"):
-                break_down(fault, world)
+                break_down(fault, world, options.journal)
         time.sleep(options.step_seconds * max([fault.factor for fault in striking if fault.kind == "slow"], default=1.0))
         if world.speaks:
             nan = any(fault.kind == "nan" for fault in striking)
@@ -302,6 +313,7 @@ def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--evaluate-every", type=int, default=0, help="iterations between evaluations; 0: never (default)")
     parser.add_argument("--evaluate-seconds", type=float, default=1.0, help="seconds an evaluation takes (default %(default)s)")
     parser.add_argument("--fault-file", type=Path, help="JSON file that says what breaks; read before each step")
+    parser.add_argument("--journal", type=Path, help="file that gets a JSON line when a rank starts and when it breaks")
     parser.add_argument("--noise", action="store_true", help="print harmless lines full of the word error")
     return parser.parse_args(arguments)
 
