@@ -8,6 +8,7 @@ from pydantic import AwareDatetime
 from temporalio import activity
 from temporalio.client import Client
 
+from activities.beat import beating
 from activities.records import ActionRequest, ClusterView, Domain, Permission, Record
 
 
@@ -40,6 +41,7 @@ class ClusterDesk:
         self._client = client
 
     @activity.defn
+    @beating
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         """Tells the cluster of a fault; answers which nodes it holds excluded and whether its breaker has tripped."""
         handle = self._client.get_workflow_handle(cluster_workflow_id(report.cluster))
@@ -49,6 +51,7 @@ class ClusterDesk:
         return view
 
     @activity.defn
+    @beating
     async def permit_action(self, request: PermissionRequest) -> Permission:
         """Asks the guard rails. Granted once, an incident's action stays granted: asking again changes nothing."""
         handle = self._client.get_workflow_handle(cluster_workflow_id(request.cluster))

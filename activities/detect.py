@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 from temporalio import activity
 
+from activities.beat import LONGEST_GAP
 from activities.configuration import WatchSection
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressPatternRefused, ProgressReader
@@ -23,8 +24,6 @@ from activities.watching.reading import DiskReader, FatalLines, LogOrigin
 from activities.watching.rounds import Post, Rounds
 
 log = structlog.get_logger()
-
-HEARTBEAT_EVERY = timedelta(seconds=5)  # the SDK sends at most every 0.8 of the heartbeat timeout; this is how old details may be
 
 
 def utc_now() -> datetime:
@@ -42,7 +41,7 @@ class Detect:
         watch: WatchSection,
         engine: FatalLines | None = None,
         clock: Callable[[], datetime] = utc_now,
-        heartbeat_every: timedelta = HEARTBEAT_EVERY,
+        heartbeat_every: timedelta = LONGEST_GAP,
     ) -> None:
         """
         Args:
@@ -51,7 +50,7 @@ class Detect:
             watch: how patient to be.
             engine: tells fatal lines; without one, only Slurm and silence tell a crash.
             clock: timezone-aware UTC now; the same clock the feed stamps its snapshots with.
-            heartbeat_every: how old the cursor may be that another worker goes on from.
+            heartbeat_every: how old the cursor may be that another worker goes on from; well under the heartbeat timeout.
         """
         self._feed = feed
         self._roots = roots
@@ -59,7 +58,7 @@ class Detect:
         self._engine = engine
         self._clock = clock
         self._heartbeat_every = heartbeat_every
-        self._rounds = Rounds(feed, interval=watch.log_interval)
+        self._rounds = Rounds(feed, interval=watch.log_interval, wake_every=heartbeat_every)
 
     @activity.defn
     async def watch_attempt(self, request: WatchRequest) -> WatchResult:

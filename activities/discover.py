@@ -12,6 +12,7 @@ import structlog
 from pydantic import AwareDatetime
 from temporalio import activity
 
+from activities.beat import beat_every
 from activities.configuration import WatchSection
 from activities.optin import read_comment
 from activities.records import Job, JobState, OptIn, Record
@@ -115,7 +116,7 @@ class Discover:
 
     async def _next_or_beat(self, number: int, since: datetime | None) -> Snapshot | None:
         try:
-            return await asyncio.wait_for(self._feed.next(number), timeout=10)
+            return await asyncio.wait_for(self._feed.next(number), timeout=beat_every(activity.info().heartbeat_timeout).total_seconds())
         except TimeoutError:
             if since is not None:
                 activity.heartbeat(Discovered(since=since))

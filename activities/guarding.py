@@ -6,6 +6,7 @@ Each takes the cluster's memory and gives back its next state with the answer. T
 from pydantic import Field
 from temporalio import activity
 
+from activities.beat import beating
 from activities.cluster_desk import IncidentReport
 from activities.configuration import Limits
 from activities.guard_rails import live_exclusions, reset_breaker, weigh, with_action, with_incident
@@ -46,6 +47,7 @@ class Guarding:
         self._clock = clock
 
     @activity.defn
+    @beating
     async def note_incident(self, note: IncidentNote) -> Weighed:
         """Enters one fault; may trip the breaker."""
         report = note.report
@@ -55,6 +57,7 @@ class Guarding:
         return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
 
     @activity.defn
+    @beating
     async def weigh_action(self, question: ActionQuestion) -> Weighed:
         """Whether a job may be acted on now; a grant enters the ledger in the same breath."""
         state = await self._cleared(question.state)
@@ -65,6 +68,7 @@ class Guarding:
         return Weighed(state=state, permission=permission)
 
     @activity.defn
+    @beating
     async def untrip(self, order: ResetOrder) -> Weighed:
         """Resets the breaker by a person's word."""
         state = reset_breaker(order.state, by=order.reset.actor, now=self._clock.now())

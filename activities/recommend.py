@@ -6,6 +6,7 @@ Thin: it gathers the situation and asks `policy.py`. Called by `workflows/traini
 from pydantic import Field
 from temporalio import activity
 
+from activities.beat import beating
 from activities.configuration import Configuration
 from activities.modes import mode_for
 from activities.placement import nodes_of_partition
@@ -58,6 +59,7 @@ class Recommend:
         self._clock = clock
 
     @activity.defn
+    @beating
     async def recommend(self, request: RecommendRequest) -> Proposal:
         """What should be done, sealed with its digest. Raises `SchedulerUnreachable` while Slurm does not answer."""
         policy = self._configuration.policy

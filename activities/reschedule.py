@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from pydantic import Field
 from temporalio import activity
 
+from activities.beat import beating
 from activities.placement import Candidates, candidates_after_excluding
 from activities.records import Job, JobFlag, JobState, Record
 from activities.slurm.clock import Clock
@@ -70,6 +71,7 @@ class Reschedule:
         self._pause = pause
 
     @activity.defn
+    @beating
     async def requeue_job(self, request: MutationRequest) -> MutationResult:
         """Ends what still runs and puts the job back in the queue, once.
 
@@ -137,6 +139,7 @@ class Reschedule:
             await self._pause(LOOK_EVERY.total_seconds())
 
     @activity.defn
+    @beating
     async def exclude_nodes(self, request: MutationRequest) -> MutationResult:
         """Unites the job's own ExcNodeList with `request.nodes` and writes it, if enough nodes remain.
 
@@ -167,6 +170,7 @@ class Reschedule:
         return self._done(step, job, f"excluded {', '.join(wanted)}{note}", excluded=job.excluded_nodes)
 
     @activity.defn
+    @beating
     async def expedite(self, request: MutationRequest) -> MutationResult:
         """`StartTime=now`, only once PENDING: gives back the requeue delay. A job that runs already needs none."""
         step = "expedite"
@@ -189,6 +193,7 @@ class Reschedule:
         return self._done(step, job, f"start time set to now; {job.state} {job.reason}".rstrip())
 
     @activity.defn
+    @beating
     async def release_job(self, request: MutationRequest) -> MutationResult:
         """Releases a hold of ours and takes our mark away. A hold of another hand stays."""
         step = "release_job"
@@ -206,6 +211,7 @@ class Reschedule:
         return self._done(step, job, "released")
 
     @activity.defn
+    @beating
     async def cancel_job(self, request: MutationRequest) -> MutationResult:
         """Ends a job for good, where policy says that `stop` cancels what still runs."""
         step = "cancel_job"
@@ -221,6 +227,7 @@ class Reschedule:
         return self._done(step, job, "cancelled")
 
     @activity.defn
+    @beating
     async def drain_nodes(self, request: MutationRequest) -> MutationResult:
         """Drains nodes with a reason that carries our prefix; a node that is drained or down already is left as it is."""
         step = "drain_nodes"

@@ -19,6 +19,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.attribute import Attribute
+from activities.beat import beat_every
 from activities.classify import Classify
 from activities.cluster_desk import ClusterDesk
 from activities.configuration import Configuration, SchedulerKind
@@ -69,7 +70,8 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
     roots = LogRoots(configuration.logs.roots)
     engine = Engine(configuration.attribution.signatures)
     feed = Feed(scheduler, configuration.watch.poll_interval)
-    detect = Detect(feed=feed, roots=roots, watch=configuration.watch, engine=engine)
+    heartbeat_every = beat_every(configuration.worker.heartbeat_timeout)
+    detect = Detect(feed=feed, roots=roots, watch=configuration.watch, engine=engine, heartbeat_every=heartbeat_every)
     verify = Verify(detect)
     store = EvidenceStore(configuration.evidence, roots)
     classify = Classify(scheduler, engine, store, roots, clock=clock)

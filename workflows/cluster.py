@@ -35,6 +35,7 @@ class Cluster:
     @workflow.init
     def __init__(self, start: ClusterStart) -> None:
         self._state = start.state
+        self._heartbeat_timeout = start.heartbeat_timeout
         # Updates overlap while their activities run; one after the other, or two jobs could each take the last free share.
         self._lock = asyncio.Lock()
 
@@ -93,7 +94,11 @@ class Cluster:
 
     async def _weigh(self, method: Callable[[Any, RequestT], Awaitable[Weighed]], request: RequestT) -> Weighed:
         weighed = await workflow.execute_activity_method(
-            method, request, start_to_close_timeout=timedelta(seconds=60), retry_policy=WATCH_RETRIES
+            method,
+            request,
+            start_to_close_timeout=timedelta(seconds=60),
+            heartbeat_timeout=self._heartbeat_timeout,
+            retry_policy=WATCH_RETRIES,
         )
         self._state = weighed.state
         self._show()

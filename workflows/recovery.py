@@ -36,7 +36,7 @@ MUTATION_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_co
 WATCH_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10))
 
 ONE_MUTATION = timedelta(seconds=60)
-"""Longest run of one try: a Slurm command has 30 s; a worker that died is noticed after this."""
+"""Longest run of one try: a Slurm command has 30 s. A worker that died is noticed by its missing heartbeats, long before this."""
 
 ALL_TRIES = timedelta(hours=1)
 """How long a mutation is tried against a Slurm that does not answer, before the incident is closed as failed."""
@@ -157,7 +157,6 @@ class Recovery:
     ) -> MutationResult | None:
         """One mutation with its retries. None: given up after `ALL_TRIES`; the story says so."""
         name = method.__name__
-        waits = within > ONE_MUTATION
         try:
             result: MutationResult = await workflow.execute_activity(
                 name,
@@ -165,7 +164,7 @@ class Recovery:
                 result_type=MutationResult,
                 start_to_close_timeout=within,
                 schedule_to_close_timeout=max(ALL_TRIES, within),
-                heartbeat_timeout=self._terms.heartbeat_timeout if waits else None,
+                heartbeat_timeout=self._terms.heartbeat_timeout,
                 retry_policy=MUTATION_RETRIES,
                 summary=f"{request.incident_id} {' '.join(request.nodes)}".strip(),
             )

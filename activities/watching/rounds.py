@@ -15,6 +15,7 @@ from typing import Self
 
 import structlog
 
+from activities.beat import LONGEST_GAP
 from activities.records import Node
 from activities.slurm.feed import Feed, Snapshot
 from activities.watching.reading import DiskReader, Reading
@@ -24,7 +25,6 @@ log = structlog.get_logger()
 THREADS = 8
 POSTS_A_THREAD = 250  # one thread sweeps this many idle logs in a few milliseconds; more threads only fight for the GIL
 READINGS_A_ROUND = 8  # a watch that catches up with a huge log shares its thread: 8 MiB, then the next watch
-WAKE_EVERY = timedelta(seconds=5)  # a watch is woken this often though nothing is new: it heartbeats, and time itself passes
 
 
 class Post:
@@ -50,7 +50,7 @@ class Post:
         return self._rounds.lost_nodes
 
     async def wait(self) -> None:
-        """Returns when there is a reading or a snapshot to look at, or after `WAKE_EVERY`."""
+        """Returns when there is a reading or a snapshot to look at, or after `wake_every`."""
         await self._news.wait()
         self._news.clear()
         if self._error is not None:
@@ -71,10 +71,12 @@ class Post:
 class Rounds:
     """Goes round while there is a watch, and rests when there is none."""
 
-    def __init__(self, feed: Feed, *, interval: timedelta, threads: int = THREADS) -> None:
-        """`interval`: from one reading of a log to the next."""
+    def __init__(self, feed: Feed, *, interval: timedelta, threads: int = THREADS, wake_every: timedelta = LONGEST_GAP) -> None:
+        """`interval`: from one reading of a log to the next. `wake_every`: a watch is woken though nothing is new: it heartbeats,
+        and time itself passes."""
         self._feed = feed
         self._interval = interval.total_seconds()
+        self._wake_every = wake_every.total_seconds()
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._sweeping = 0
@@ -142,7 +144,7 @@ class Rounds:
             for _ in range(wanted):
                 self._sweep_on_a_thread(loop, due)
             for post in self._posts:
-                if post.restless or started - post.last_woken >= WAKE_EVERY.total_seconds():
+                if post.restless or started - post.last_woken >= self._wake_every:
                     self._wake(post)
             await asyncio.sleep(max(self._interval - (loop.time() - started), self._interval / 10))
 
