@@ -11,15 +11,27 @@ may_use_apt() {
     [ "$(id -u)" -eq 0 ] && [ -z "${BACKSTAY_NO_APT:-}" ] && command -v apt-get >/dev/null 2>&1
 }
 
+# Debian's tools are told at length what they do; it is shown only where they fail.
+quietly() {
+    output=$(mktemp)
+    if DEBIAN_FRONTEND=noninteractive "$@" >"$output" 2>&1; then
+        rm -f "$output"
+        return 0
+    fi
+    tail -n 20 "$output" >&2
+    rm -f "$output"
+    return 1
+}
+
 # A fresh machine has no package lists, so they are fetched once before the first install.
 apt_install() {
     if [ -z "${apt_updated:-}" ]; then
         say "apt-get update"
-        DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2 || return 1
+        quietly apt-get update || return 1
         apt_updated=1
     fi
     say "apt-get install $*"
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
+    quietly apt-get install -y --no-install-recommends "$@"
 }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
