@@ -9,27 +9,21 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pydantic import AwareDatetime
-
 from activities.configuration import WatchSection
 from activities.records import (
-    Attempt,
-    FatalLine,
     Job,
-    JobFlag,
     JobState,
     LostNode,
-    Node,
     NodeFlag,
     NodeState,
     Phase,
     Progress,
-    Record,
     Signal,
     SignalSource,
     Symptom,
     SymptomKind,
 )
+from activities.watching.view import AttemptView, fatal_signals, in_words, node_signals
 
 NVRX_DO_NOT_REQUEUE = 93  # NVRx `--ft-no-restart-exit-code`: the job itself decided that restarting would not help
 BAD_LOSSES_IN_A_ROW = 3  # one NaN is a spike that training often survives (skipped step, loss scale); three are not
@@ -45,47 +39,6 @@ _STATE_IN_WORDS = {
 }
 
 
-class AttemptView(Record):
-    """All that is known of one attempt at one moment. `job` and `nodes` are the last good looks, taken at `looked_at`."""
-
-    now: AwareDatetime
-    attempt: Attempt
-    job: Job | None = None
-    looked_at: AwareDatetime | None = None
-    scheduler_unreachable_since: AwareDatetime | None = None
-    nodes: tuple[Node, ...] = ()
-    lost_nodes: tuple[LostNode, ...] = ()
-    log_readable: bool = False
-    last_output_at: AwareDatetime | None = None
-    fatal: FatalLine | None = None
-    progress: Progress = Progress()
-    line_gap: timedelta | None = None
-    checkpoint_count: int = 0
-    slow_since: AwareDatetime | None = None
-    bad_loss_iterations: tuple[int, ...] = ()
-    bad_loss_since: AwareDatetime | None = None
-    suspicion: Symptom | None = None
-    paused_at: AwareDatetime | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Slurm says, now, that the attempt computes: not pending, suspended, stopped, configuring or ending."""
-        if self.job is None or self.scheduler_unreachable_since is not None:
-            return False
-        is_ending = self.job.is_ending or self.was_requeued
-        return self.job.state is JobState.RUNNING and not is_ending and not is_paused(self.job)
-
-    @property
-    def was_requeued(self) -> bool:
-        return self.job is not None and self.job.restart_count > self.attempt.restart_count
-
-    @property
-    def started_at(self) -> datetime | None:
-        if self.attempt.started_at is not None:
-            return self.attempt.started_at
-        return self.job.started_at if self.job is not None and not self.was_requeued else None
-
-
 class Judged(NamedTuple):
     """A verdict, or a suspicion that a second look must confirm, or neither."""
 
@@ -94,12 +47,6 @@ class Judged(NamedTuple):
 
 
 Detector = Callable[[AttemptView, WatchSection], Symptom | None]
-
-
-def is_paused(job: Job) -> bool:
-    """Allocated, and not computing through no fault of its own: suspended, stopped, or its nodes are still powering up."""
-    paused = {JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE}
-    return job.state is JobState.SUSPENDED or (job.state is JobState.RUNNING and bool(paused & set(job.flags)))
 
 
 def ended_badly(view: AttemptView, patience: WatchSection) -> Symptom | None:
@@ -125,7 +72,7 @@ def ended_badly(view: AttemptView, patience: WatchSection) -> Symptom | None:
     kind = SymptomKind.NODE_FAULT if job.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL) else SymptomKind.CRASH
     earlier = [lost.since for lost in view.lost_nodes] if kind is SymptomKind.NODE_FAULT else []
     onset = min([ended_at, *earlier, *([view.fatal.at] if view.fatal is not None else [])])
-    signals = (Signal(source=SignalSource.SCHEDULER, at=ended_at, text=summary), *_fatal_signals(view), *_node_signals(view))
+    signals = (Signal(source=SignalSource.SCHEDULER, at=ended_at, text=summary), *fatal_signals(view), *node_signals(view))
     return Symptom(kind=kind, onset=onset, detected_at=view.now, summary=summary, signals=signals)
 
 
@@ -146,7 +93,7 @@ def requeued_after_a_fault(view: AttemptView, patience: WatchSection) -> Symptom
         onset=onset,
         detected_at=view.now,
         summary=f"{reason}; Slurm has already requeued it",
-        signals=(*_fatal_signals(view), *_node_signals(view)),
+        signals=(*fatal_signals(view), *node_signals(view)),
     )
 
 
@@ -173,7 +120,7 @@ def fatal_line(view: AttemptView, patience: WatchSection) -> Symptom | None:
         onset=fatal.at,
         detected_at=view.now,
         summary=f"a fatal line and no iteration since, though the job still runs: {fatal.text}",
-        signals=_fatal_signals(view),
+        signals=fatal_signals(view),
     )
 
 
@@ -198,8 +145,8 @@ def hang(view: AttemptView, patience: WatchSection) -> Symptom | None:
         kind=SymptomKind.HANG,
         onset=since,
         detected_at=view.now,
-        summary=f"no iteration for {_words(silent)} {doing}{phase}; {_words(allowed)} would be usual at most",
-        signals=(Signal(source=SignalSource.LOG, at=since, text=f"last sign of progress: {doing}"), *_node_signals(view)),
+        summary=f"no iteration for {in_words(silent)} {doing}{phase}; {in_words(allowed)} would be usual at most",
+        signals=(Signal(source=SignalSource.LOG, at=since, text=f"last sign of progress: {doing}"), *node_signals(view)),
     )
 
 
@@ -246,7 +193,7 @@ def node_lost(view: AttemptView, patience: WatchSection) -> Symptom | None:
         onset=min(lost.since for lost in (*down, *silent)),
         detected_at=view.now,
         summary=" and ".join(said) + " under the running job",
-        signals=(*_node_signals(view), *_fatal_signals(view)),
+        signals=(*node_signals(view), *fatal_signals(view)),
     )
 
 
@@ -262,7 +209,9 @@ def checkpoint_overdue(view: AttemptView, patience: WatchSection) -> Symptom | N
     waited = progress.iteration_at - progress.checkpoint_at
     if waited < usual * patience.checkpoint_overdue_factor:
         return None
-    text = f"no new checkpoint for {_words(waited)}, usual are {_words(usual)}; the newest is of iteration {progress.checkpoint_iteration}"
+    text = (
+        f"no new checkpoint for {in_words(waited)}, usual are {in_words(usual)}; the newest is of iteration {progress.checkpoint_iteration}"
+    )
     return Symptom(
         kind=SymptomKind.NO_CHECKPOINT,
         onset=progress.checkpoint_at + usual,
@@ -283,7 +232,7 @@ def slowed_down(view: AttemptView, patience: WatchSection) -> Symptom | None:
         return None
     text = (
         f"an iteration takes {progress.step_seconds:.3g} s, {progress.step_seconds / progress.baseline_step_seconds:.1f} times "
-        f"this attempt's usual {progress.baseline_step_seconds:.3g} s, for {_words(view.now - view.slow_since)}"
+        f"this attempt's usual {progress.baseline_step_seconds:.3g} s, for {in_words(view.now - view.slow_since)}"
     )
     return Symptom(
         kind=SymptomKind.SLOWDOWN,
@@ -402,27 +351,6 @@ def _node_patience(view: AttemptView, patience: WatchSection) -> timedelta:
     return max(patience.node_not_responding_for, two_steps, (view.line_gap or timedelta(0)) * GAP_MARGIN)
 
 
-def _fatal_signals(view: AttemptView) -> tuple[Signal, ...]:
-    fatal = view.fatal
-    if fatal is None:
-        return ()
-    return (Signal(source=SignalSource.LOG, at=fatal.at, text=fatal.text, node=fatal.node, rank=fatal.rank),)
-
-
-def _node_signals(view: AttemptView) -> tuple[Signal, ...]:
-    states = {node.name: node for node in view.nodes}
-    return tuple(
-        Signal(source=SignalSource.NODE, at=lost.since, node=lost.node, text=_node_in_words(states[lost.node]))
-        for lost in view.lost_nodes
-        if lost.node in states
-    )
-
-
-def _node_in_words(node: Node) -> str:
-    words = "+".join([node.state.value, *(flag.value for flag in node.flags)])
-    return f"{node.name} is {words}" + (f": {node.reason}" if node.reason else "")
-
-
 def _exit_in_words(job: Job) -> str:
     if job.exit_signal:
         return f", ended by signal {job.exit_signal}"
@@ -432,10 +360,3 @@ def _exit_in_words(job: Job) -> str:
 def _names(lost: list[LostNode]) -> str:
     names = [one.node for one in lost]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _words(length: timedelta) -> str:
-    seconds = length.total_seconds()
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

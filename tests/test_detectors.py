@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from activities.configuration import WatchSection
-from activities.detectors import DETECTORS, AttemptView, hang_patience, judge
+from activities.detectors import DETECTORS, hang_patience, judge
 from activities.records import (
     FatalLine,
     Job,
@@ -22,6 +22,7 @@ from activities.records import (
     Symptom,
     SymptomKind,
 )
+from activities.watching.view import AttemptView
 from tests.builders import ECC_LINE, a_job, a_node, after, an_attempt, some_progress
 
 PATIENCE = WatchSection()

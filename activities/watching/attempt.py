@@ -11,7 +11,7 @@ from statistics import median
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
-from activities.detectors import AttemptView, ended_badly, is_paused, is_slow, judge
+from activities.detectors import ended_badly, is_slow, judge
 from activities.logs.paths import checkpoint_directory_of, log_path_of
 from activities.logs.progress import MarkKind, ProgressMark, advance
 from activities.records import (
@@ -28,7 +28,9 @@ from activities.records import (
     WatchUntil,
 )
 from activities.slurm.feed import Snapshot
+from activities.watching.milestones import reached_by
 from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Piece, Reading
+from activities.watching.view import AttemptView, is_paused
 
 STALE_READING = LONGEST_PAUSE  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
@@ -301,12 +303,22 @@ class AttemptWatch:
                 as_known = ended_badly(view, self._patience) is not None
                 kind = WatchEnd.ENDED_AS_KNOWN if as_known else WatchEnd.ENDED_WELL
                 return self._result(kind, job.ended_at or now, f"job {job.job_id} ended: {job.state}")
-            reached = self._reached(view)
+            reached = reached_by(view, request, was_read=self._was_read(now), disk=self._disk_checkpoint, disk_readable=self._disk_readable)
             if reached is not None:
                 return self._result(WatchEnd.REACHED, *reached)
         if request.deadline is not None and now >= request.deadline:
             return self._result(WatchEnd.DEADLINE, now, f"not {request.until} by {request.deadline:%Y-%m-%d %H:%M:%S} UTC")
         return None
+
+    def _was_read(self, now: datetime) -> bool:
+        """Whether the log was read since the attempt began, or cannot be: a file system that hangs holds up no milestone."""
+        if self._reader is not None and self._reader.looked_at is not None:
+            return True
+        return now - (self.attempt.started_at or now) >= STALE_READING
+
+    @property
+    def _disk_readable(self) -> bool:
+        return self._request.opt_in.checkpoints is not None and (self._reading is None or self._reading.checkpoints_readable)
 
     def _waits_for_last_lines(self, now: datetime) -> bool:
         ended, reader = self._ended_seen_at, self._reader
@@ -314,44 +326,6 @@ class AttemptWatch:
             return False
         reader.job_has_ended = True
         return not reader.has_read_the_end and now - ended < FINAL_READ
-
-    def _reached(self, view: AttemptView) -> tuple[datetime, str] | None:
-        request, progress = self._request, self.progress
-        job = view.job
-        if job is None or not view.is_running:
-            return None
-        match request.until:
-            case WatchUntil.SYMPTOM:
-                return None
-            case WatchUntil.RUNNING:
-                # Only after the first reading: what an older attempt left in the log must not be read as this one's later.
-                unread = self._reader is None or self._reader.looked_at is None
-                if unread and view.now - (job.started_at or view.now) < STALE_READING:
-                    return None
-                return job.started_at or view.now, f"job {job.job_id} runs on {len(job.nodes)} nodes"
-            case WatchUntil.STEPPING:
-                if progress.iteration_at is None:
-                    return None
-                return progress.iteration_at, f"job {job.job_id} iterates again from {progress.first_iteration}"
-            case WatchUntil.CHECKPOINT:
-                return self._new_checkpoint()
-
-    def _new_checkpoint(self) -> tuple[datetime, str] | None:
-        """A checkpoint of this attempt beyond the one before the fault. The directory's word counts over the log's,
-        unless it cannot be read."""
-        before = self._request.checkpoint_before if self._request.checkpoint_before is not None else -1
-        progress, disk = self.progress, self._disk_checkpoint
-        started = self.attempt.started_at
-        if self._request.opt_in.checkpoints is not None and (self._reading is None or self._reading.checkpoints_readable):
-            if disk is None or disk.iteration <= before or (started is not None and disk.written_at < started):
-                return None
-            if progress.first_iteration is not None and disk.iteration < progress.first_iteration:
-                return None  # older than where this attempt began: an older attempt's, whatever its time stamp
-            return disk.written_at, f"checkpoint of iteration {disk.iteration} is complete in {disk.path}"
-        iteration, at = progress.checkpoint_iteration, progress.checkpoint_at
-        if iteration is None or at is None or iteration <= before or (started is not None and at < started):
-            return None
-        return at, f"the log says that a checkpoint of iteration {iteration} was saved"
 
     def _result(self, kind: WatchEnd, at: datetime, summary: str, *, symptom: Symptom | None = None) -> WatchResult:
         request, job, first = self._request, self._job, self.progress.first_iteration

@@ -60,8 +60,8 @@ async def measure(directory: Path, jobs: int, lines_a_second: int) -> str:
         before = cpu_seconds()
         for _ in range(int(lines_a_second * BURST_SECONDS)):
             iteration = written // jobs + 1
-            with logs[written % jobs].open("a") as log:
-                log.write(f" iteration {iteration:8d}/ 1000000 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.5E+00 |\n")
+            with logs[written % jobs].open("a") as file:
+                file.write(f" iteration {iteration:8d}/ 1000000 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.5E+00 |\n")
             written += 1
         writing += cpu_seconds() - before
         await asyncio.sleep(BURST_SECONDS)
