@@ -63,7 +63,7 @@ def _one(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values or None
 
 
-def _failure(failure: Failure) -> str:
+def failure_in_words(failure: Failure) -> str:
     """The failure and its cause in one line: the cause is what happened, the wrapper where."""
     messages: list[str] = []
     current: Failure | None = failure
@@ -127,7 +127,7 @@ class _Reader:
         return self._fact(event, "workflow_completed", in_words(data), data)
 
     def _failed(self, event: HistoryEvent) -> Fact:
-        return self._fact(event, "workflow_failed", _failure(event.workflow_execution_failed_event_attributes.failure))
+        return self._fact(event, "workflow_failed", failure_in_words(event.workflow_execution_failed_event_attributes.failure))
 
     def _timed_out(self, event: HistoryEvent) -> Fact:
         return self._fact(event, "workflow_timed_out")
@@ -149,7 +149,7 @@ class _Reader:
         return self._fact(event, "workflow_continued_as_new", f"as run {continued.new_execution_run_id}", data)
 
     def _task_failed(self, event: HistoryEvent) -> Fact:
-        return self._fact(event, "workflow_task_failed", _failure(event.workflow_task_failed_event_attributes.failure))
+        return self._fact(event, "workflow_task_failed", failure_in_words(event.workflow_task_failed_event_attributes.failure))
 
     def _attributes_set(self, event: HistoryEvent) -> Fact:
         fields = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
@@ -170,7 +170,7 @@ class _Reader:
         started = event.activity_task_started_event_attributes
         if started.attempt <= 1:
             return None  # the first try is told by the activity's own beginning and end
-        why = _failure(started.last_failure) if started.HasField("last_failure") else "no reason given"
+        why = failure_in_words(started.last_failure) if started.HasField("last_failure") else "no reason given"
         return self._fact(
             event,
             f"{self._name(started.scheduled_event_id)}_tried_again",
@@ -184,13 +184,13 @@ class _Reader:
 
     def _activity_failed(self, event: HistoryEvent) -> Fact:
         failed = event.activity_task_failed_event_attributes
-        return self._fact(event, f"{self._name(failed.scheduled_event_id)}_failed", _failure(failed.failure))
+        return self._fact(event, f"{self._name(failed.scheduled_event_id)}_failed", failure_in_words(failed.failure))
 
     def _activity_timed_out(self, event: HistoryEvent) -> Fact:
         timed_out = event.activity_task_timed_out_event_attributes
         kind = timed_out.failure.timeout_failure_info.timeout_type
         words = TimeoutType.Name(kind).removeprefix("TIMEOUT_TYPE_").lower().replace("_", " ")
-        return self._fact(event, f"{self._name(timed_out.scheduled_event_id)}_timed_out", f"{words}: {_failure(timed_out.failure)}")
+        return self._fact(event, f"{self._name(timed_out.scheduled_event_id)}_timed_out", f"{words}: {failure_in_words(timed_out.failure)}")
 
     def _activity_cancelled(self, event: HistoryEvent) -> Fact:
         return self._fact(event, f"{self._name(event.activity_task_canceled_event_attributes.scheduled_event_id)}_cancelled")
@@ -226,7 +226,7 @@ class _Reader:
         completed = event.workflow_execution_update_completed_event_attributes
         name = self._names.get(completed.accepted_event_id, "update")
         if completed.outcome.HasField("failure"):
-            return self._fact(event, f"update_{name}_failed", _failure(completed.outcome.failure))
+            return self._fact(event, f"update_{name}_failed", failure_in_words(completed.outcome.failure))
         data = _one(decoded(completed.outcome.success))
         return self._fact(event, f"update_{name}_completed", in_words(data), data)
 

@@ -5,12 +5,15 @@ from the history, and the answer says so.
 """
 
 import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -23,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.records import Cursor, Progress
 from workers.commands.errors import BadUsage, CommandFailed
-from workers.commands.facts import decoded, predecessor_run_id
+from workers.commands.facts import decoded, failure_in_words, predecessor_run_id
 from workflows.state import Stage, TrainingJobState
 from workflows.visibility import STATE
 
@@ -43,6 +46,14 @@ class Found:
     progress: Progress
     warnings: tuple[str, ...] = ()
     from_worker: bool = True
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the activities in flight tell, which never stands in the history."""
+
+    progress: Progress | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def _quoted(text: str) -> str:
@@ -81,7 +92,8 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
     state = await _queried(handle) if ask_worker else None
     if state is not None:
-        return Found(execution.id, state, await _watched_progress(handle, state) if is_open else state.progress)
+        live = await _live(handle) if is_open else Live()
+        return Found(execution.id, state, live.progress or state.progress, live.warnings)
     state = await _state_in_history(handle)
     if not is_open:
         return Found(execution.id, state, state.progress, from_worker=False)
@@ -89,7 +101,8 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     stage = execution.typed_search_attributes.get(STATE)
     if stage is not None and stage in Stage.__members__.values():
         state = state.model_copy(update={"stage": Stage(stage)})
-    return Found(execution.id, state, await _watched_progress(handle, state), (NO_WORKER,), from_worker=False)
+    live = await _live(handle)
+    return Found(execution.id, state, live.progress or state.progress, (NO_WORKER, *live.warnings), from_worker=False)
 
 
 async def read_jobs(client: Client, cluster: str, *, include_closed: bool) -> tuple[list[Found], list[str]]:
@@ -179,15 +192,34 @@ def state_of(history: WorkflowHistory) -> TrainingJobState | None:
     return None
 
 
-async def _watched_progress(handle: WorkflowHandle[Any, Any], state: TrainingJobState) -> Progress:
-    """The progress of a live watch: it stands in the heartbeat, never in the history."""
+async def _live(handle: WorkflowHandle[Any, Any]) -> Live:
+    """The progress of a live watch, what it cannot see at present, and which step fails and is tried again."""
     description = await handle.describe()
-    for pending in description.raw_description.pending_activities:
-        for detail in decoded(pending.heartbeat_details):
-            try:
-                cursor = Cursor.model_validate(detail)
-            except ValidationError:
-                continue
+    return live_from(description.raw_description.pending_activities)
+
+
+def live_from(pending: Iterable[PendingActivityInfo]) -> Live:
+    """The same from the server's description. Pure."""
+    progress: Progress | None = None
+    warnings: list[str] = []
+    for each in pending:
+        cursor = _cursor_in(each)
+        if cursor is not None:
             if cursor.progress.phase_since is not None or cursor.progress.iteration is not None:
-                return cursor.progress
-    return state.progress
+                progress = progress or cursor.progress
+            if cursor.blind:
+                warnings.append(cursor.blind)
+        # A watch that runs has got over its last failure, perhaps weeks ago; a short step that is tried again has not.
+        waits = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+        if each.HasField("last_failure") and (waits or cursor is None):
+            tries = "once" if each.attempt <= 2 else f"{each.attempt - 1} times"
+            goes_on = "waits for a worker" if cursor is not None else "is tried again"
+            warnings.append(f"{each.activity_type.name} failed {tries} and {goes_on}: {failure_in_words(each.last_failure)}")
+    return Live(progress, tuple(dict.fromkeys(warnings)))
+
+
+def _cursor_in(pending: PendingActivityInfo) -> Cursor | None:
+    for detail in decoded(pending.heartbeat_details):
+        with suppress(ValidationError):
+            return Cursor.model_validate(detail)
+    return None

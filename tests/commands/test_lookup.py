@@ -1,0 +1,58 @@
+"""What `show` and `jobs` learn from activities in flight: where a watch stands, what it cannot see, which step is tried again."""
+
+from temporalio.api.common.v1 import ActivityType, Payload, Payloads
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.workflow.v1 import PendingActivityInfo
+
+from activities.records import Cursor, Progress
+from workers.commands.lookup import live_from
+
+STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+SILENT = "Slurm has not answered since 2026-01-01 00:00:00 UTC; `backstay doctor` tells why"
+
+
+def a_watch(*, blind: str | None = None, state: PendingActivityState.ValueType = STARTED, failed: str | None = None) -> PendingActivityInfo:
+    cursor = Cursor(restart_count=0, progress=Progress(iteration=40), blind=blind)
+    beat = Payload(metadata={"encoding": b"json/plain"}, data=cursor.model_dump_json().encode())
+    return PendingActivityInfo(
+        activity_type=ActivityType(name="watch_attempt"),
+        state=state,
+        attempt=1 if failed is None else 2,
+        heartbeat_details=Payloads(payloads=[beat]),
+        last_failure=None if failed is None else Failure(message=failed),
+    )
+
+
+def a_step(*, attempt: int, failed: str | None) -> PendingActivityInfo:
+    return PendingActivityInfo(
+        activity_type=ActivityType(name="requeue_job"),
+        state=STARTED,
+        attempt=attempt,
+        last_failure=None if failed is None else Failure(message=failed),
+    )
+
+
+def test_a_watch_tells_its_progress_and_what_it_cannot_see() -> None:
+    live = live_from([a_watch(blind=SILENT)])
+    assert live.progress is not None
+    assert (live.progress.iteration, live.warnings) == (40, (SILENT,))
+
+
+def test_a_watch_that_went_on_after_a_failure_is_no_matter_of_concern() -> None:
+    assert live_from([a_watch(failed="activity Heartbeat timeout")]).warnings == ()
+
+
+def test_a_watch_that_nobody_has_taken_up_again_is() -> None:
+    (warning,) = live_from([a_watch(failed="activity Heartbeat timeout", state=SCHEDULED)]).warnings
+    assert warning == "watch_attempt failed once and waits for a worker: activity Heartbeat timeout"
+
+
+def test_a_step_that_is_tried_again_says_how_often_and_why() -> None:
+    (warning,) = live_from([a_step(attempt=4, failed="squeue: Unable to contact slurm controller")]).warnings
+    assert warning == "requeue_job failed 3 times and is tried again: squeue: Unable to contact slurm controller"
+
+
+def test_a_step_in_its_first_try_says_nothing() -> None:
+    assert live_from([a_step(attempt=1, failed=None)]).warnings == ()
