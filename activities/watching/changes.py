@@ -38,7 +38,7 @@ class ChangeWatch:
     def _by_scheduler(self, job: Job, now: datetime) -> Change | None:
         asked = self._request.state_when_asked
         if job.restart_count > self._request.restart_count:
-            return self._made(ChangeKind.REQUEUED, now, f"job {job.job_id} was requeued by someone else, restart count {job.restart_count}")
+            return self._made(ChangeKind.REQUEUED, now, f"job {job.job_id} was requeued, restart count {job.restart_count}")
         if job.is_ending or job.state is asked:
             return None  # while Slurm cleans up, what it will be next is not known
         match job.state:
@@ -64,8 +64,10 @@ class ChangeWatch:
                 | JobState.DEADLINE
                 | JobState.OUT_OF_MEMORY
             ):
-                if asked.is_ended:
-                    return None  # Slurm corrects the end state of an ended job (FAILED to NODE_FAIL); it has ended all the same
+                if asked.is_ended or asked is JobState.UNKNOWN:
+                    # Slurm corrects the end state of an ended job (FAILED to NODE_FAIL); it has ended all the same. Unknown when
+                    # asked means that it was ending already (22.05 shows COMPLETING in place of the state).
+                    return None
                 return self._made(ChangeKind.ENDED, job.ended_at or now, f"job {job.job_id} ended: {job.state}")
 
     def _by_progress(self, job: Job, now: datetime) -> Change | None:
