@@ -73,7 +73,7 @@ setup_environment() {
     say "installing the pinned packages into $venv"
     # Wheels only: a compiler must not be needed. python-hostlist is pure Python and published as source alone.
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
-        --only-binary :all: --no-binary python-hostlist -r "$here/requirements.lock" ||
+        --only-binary :all: --no-binary python-hostlist --use-pep517 -r "$here/requirements.lock" ||
         die "could not install the packages of requirements.lock; is a package index reachable?"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable "$here" ||
         die "could not install Backstay itself from $here"
