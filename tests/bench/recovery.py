@@ -18,7 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.service import RPCError
 
 from activities.configuration import Configuration
 from activities.records import Incident, OutcomeState
@@ -189,10 +190,10 @@ async def _outcome(client: Client, job_id: str) -> Incident:
 async def _state(client: Client, job_id: str) -> TrainingJobState | None:
     try:
         execution = await find_job(client, CLUSTER, job_id)
-    except CommandFailed:  # discovery has not come by yet
+        handle: Any = client.get_workflow_handle(execution.id)
+        state: TrainingJobState = await handle.query("state", result_type=TrainingJobState, rpc_timeout=timedelta(seconds=5))
+    except (CommandFailed, RPCError, WorkflowQueryFailedError):  # discovery has not come by yet, or the worker is busy: asked again
         return None
-    handle: Any = client.get_workflow_handle(execution.id)
-    state: TrainingJobState = await handle.query("state", result_type=TrainingJobState)
     return state
 
 
