@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.discover import Discover, DiscoverRequest
     from activities.guarding import ActionQuestion, Guarding, IncidentNote, ResetOrder, Weighed
     from activities.records import ActionRequest, BreakerReset, ClusterState, ClusterView, Permission, Record
-    from workflows.recovery import LONGEST_WATCH, WATCH_RETRIES
+    from workflows.watch import AGAIN_AFTER, LONGEST_WATCH, WATCH_RETRIES
 
 RequestT = TypeVar("RequestT")
 
@@ -53,7 +53,10 @@ class Cluster:
         self._show()
         await workflow.wait_condition(lambda: workflow.info().is_continue_as_new_suggested() or discovery.done())
         if discovery.done():
-            await discovery
+            # Failed for good, as far as Temporal is concerned. The ledger and the breaker must outlive that: they are kept, and it is
+            # tried again.
+            workflow.logger.error("discovery failed and is started again in %s: %s", AGAIN_AFTER, discovery.exception())
+            await workflow.sleep(AGAIN_AFTER)
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(start.model_copy(update={"state": self._state}))
 

@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         JobState,
         PastIncident,
         Progress,
+        SymptomKind,
         WatchResult,
     )
     from workflows.recovery import Story
@@ -57,6 +58,24 @@ class Memory:
             self.update(attempt=self.state.attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}))
         if seen.blind:
             self.warn(seen.blind)
+        self._saw_checkpoint(seen.progress)
+
+    def _saw_checkpoint(self, progress: Progress) -> None:
+        """A newer checkpoint, whenever it is seen, ends the row of restarts that brought none: also one that came after its deadline,
+        or just before the next fault."""
+        known, started_at = self.state.newest_checkpoint, self.state.attempt.started_at
+        if progress.checkpoint_iteration is None:
+            return
+        by_this_attempt = started_at is not None and progress.checkpoint_at is not None and progress.checkpoint_at >= started_at
+        if by_this_attempt and known is not None and progress.checkpoint_iteration > known:
+            self.update(history=self.state.history.model_copy(update={"restarts_without_checkpoint": 0}))
+        self.update(newest_checkpoint=progress.checkpoint_iteration)
+
+    def checkpoint_before_fault(self) -> int | None:
+        """What a new checkpoint must exceed. An attempt that failed before its first one has lost nothing: then the newest of those
+        before it counts, or a job that starts over would pass for recovered."""
+        of_the_incident = self.incident().progress.checkpoint_iteration
+        return of_the_incident if of_the_incident is not None else self.state.newest_checkpoint
 
     def saw_change(self, change: Change) -> None:
         self.update(job=change.job or self.state.job, cursor=change.cursor or self.state.cursor)
@@ -90,7 +109,7 @@ class Memory:
             restart_count=self.state.attempt.restart_count,
             until=until,
             opt_in=self.state.opt_in,
-            symptom=self.incident().symptom.kind,
+            symptom=self.incident().symptom.kind if self.state.incidents else SymptomKind.NONE,
             cursor=self.state.cursor,
         )
 

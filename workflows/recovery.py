@@ -31,9 +31,9 @@ with workflow.unsafe.imports_passed_through():
     from activities.reschedule import MutationRequest, MutationResult, Reschedule
     from activities.verify import Verify
     from workflows.state import Terms
+    from workflows.watch import keep_watching, raise_if_cancelled
 
 MUTATION_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10))
-WATCH_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10))
 
 ONE_MUTATION = timedelta(seconds=60)
 """Longest run of one try: a Slurm command has 30 s. A worker that died is noticed by its missing heartbeats, long before this."""
@@ -43,8 +43,6 @@ ALL_TRIES = timedelta(hours=1)
 
 PENDING_WITHIN = timedelta(minutes=30)
 """From requeue to PENDING: KillWait, the epilog and unkillable processes take their time."""
-
-LONGEST_WATCH = timedelta(days=3650)
 
 
 class Story:
@@ -100,17 +98,18 @@ class Recovery:
         self._story.step("requeued", requeued.detail, at=requeued.at, acted=True)
         pending = await self._mutate(Reschedule.confirm_pending, request, within=PENDING_WITHIN)
         if pending is None or not pending.done:
-            return self._gone_on(pending)
+            return self._gone_on(pending, held=requeued.held)
         self._story.step("pending", pending.detail)
         if request.nodes:
             excluded = await self._mutate(Reschedule.exclude_nodes, request)
-            if excluded is None or excluded.superseded:
-                return self._gone_on(excluded)
-            # A refusal here (nodes were lost since the recommendation) must not leave the job stuck: it goes on without.
-            self._story.step("excluded" if excluded.done else "exclusion_refused", excluded.detail)
+            if excluded is not None and excluded.superseded:
+                return self._gone_on(excluded, held=requeued.held)
+            # A refusal here (nodes were lost since the recommendation), or silence, must not leave the job stuck: it goes on without.
+            if excluded is not None:
+                self._story.step("excluded" if excluded.done else "exclusion_refused", excluded.detail)
         last = await self._mutate(Reschedule.release_job if requeued.held else Reschedule.expedite, request)
         if last is None or not last.done:
-            return self._gone_on(last)
+            return self._gone_on(last, held=requeued.held)
         self._story.step("released" if requeued.held else "expedited", last.detail)
         if recommendation.drain_nodes:
             drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
@@ -118,13 +117,20 @@ class Recovery:
                 self._story.step("drained", drained.detail)
         return Restarted(acted=True, follow=True, job=last.job)
 
-    async def cancel(self, request: MutationRequest) -> None:
-        """Ends a job that still runs, where policy lets `stop` do that."""
+    async def cancel(self, request: MutationRequest, why: str) -> None:
+        """Ends a job that still runs, where policy lets `stop` do that. `why` it is stopped."""
         cancelled = await self._mutate(Reschedule.cancel_job, request)
-        if cancelled is not None and cancelled.done:
+        if cancelled is None:
+            return
+        if cancelled.done:
             self._story.step("cancelled", cancelled.detail, at=cancelled.at, acted=True)
-        elif cancelled is not None:
+            self._story.state(OutcomeState.STOPPED, why)
+        elif cancelled.superseded:
+            self._story.step("superseded", cancelled.detail)
+            self._story.state(OutcomeState.NOT_ACTED, f"superseded: {cancelled.superseded}")
+        else:
             self._story.step("not_cancelled", cancelled.detail)
+            self._story.state(OutcomeState.FAILED, f"Slurm would not cancel: {cancelled.detail}")
 
     def _not_requeued(self, result: MutationResult | None) -> Restarted:
         if result is None:
@@ -138,14 +144,19 @@ class Recovery:
         self._story.state(OutcomeState.FAILED, f"Slurm would not requeue: {result.detail}")
         return Restarted(acted=False, follow=False, job=result.job)
 
-    def _gone_on(self, result: MutationResult | None) -> Restarted:
-        """We requeued, then someone else acted or Slurm fell silent: the job runs on by itself, so what follows is verified."""
+    def _gone_on(self, result: MutationResult | None, *, held: bool) -> Restarted:
+        """We requeued, then someone else acted, Slurm refused or fell silent. The job runs on by itself, so what follows is verified."""
         if result is None:
+            if held:
+                self._story.step("still_held", "the job waits in a hold of ours; `backstay failopen` releases it")
             return Restarted(acted=True, follow=True)
         self._story.step("superseded" if result.superseded else "refused", result.detail)
         cancelled = result.job is not None and result.job.state is JobState.CANCELLED
         if cancelled:
             self._story.state(OutcomeState.NOT_ACTED, f"superseded: {result.detail}")
+        elif result.refused:
+            # The job is in the queue and may never leave it: a person has to look. Verification overrules this when it runs after all.
+            self._story.state(OutcomeState.HELD, result.detail)
         return Restarted(acted=True, follow=not cancelled, job=result.job)
 
     async def _mutate(
@@ -169,6 +180,7 @@ class Recovery:
                 summary=f"{request.incident_id} {' '.join(request.nodes)}".strip(),
             )
         except ActivityError as error:
+            raise_if_cancelled(error)
             why = str(error.cause or error)
             self._story.step(f"{name}_given_up", why)
             self._story.state(OutcomeState.FAILED, f"{name} given up: {why}")
@@ -201,15 +213,14 @@ class Recovery:
         return seen
 
     async def _look(self, name: str, request: WatchRequest) -> WatchResult:
-        seen: WatchResult = await workflow.execute_activity(
+        return await keep_watching(
             name,
             request,
-            result_type=WatchResult,
-            start_to_close_timeout=LONGEST_WATCH,
+            WatchResult,
             heartbeat_timeout=self._terms.heartbeat_timeout,
-            retry_policy=WATCH_RETRIES,
+            summary=f"attempt {request.attempt.restart_count}",
+            failed=lambda why: self._story.step(f"{name}_failed", why),
         )
-        return seen
 
     def _short_of(self, milestone: str, seen: WatchResult, within: timedelta) -> None:
         """Names why verification ended before its goal."""

@@ -58,6 +58,7 @@ class TrainingJobState(Record):
     job: Job | None = None
     attempt: Attempt
     progress: Progress = Progress()
+    newest_checkpoint: int | None = Field(default=None, description="iteration of the newest checkpoint seen, whichever attempt wrote it")
     cursor: Cursor | None = None
     warnings: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = Field(default=(), description="the newest last; at most `KEPT_INCIDENTS`")

@@ -6,7 +6,8 @@ and state. Started by the Cluster workflow's discovery, inspected in the Tempora
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -41,8 +42,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decision import DecisionDesk
     from workflows.left_alone import left_alone, no_proposal, unjudged
     from workflows.memory import Memory
-    from workflows.recovery import LONGEST_WATCH, WATCH_RETRIES, Recovery, Restarted
+    from workflows.recovery import Recovery, Restarted
     from workflows.state import Stage, TrainingJobState
+    from workflows.watch import LONGEST_WATCH, WATCH_RETRIES, keep_watching, raise_if_cancelled
 
 JUDGING_RETRIES = WATCH_RETRIES
 RequestT = TypeVar("RequestT")
@@ -99,8 +101,8 @@ class TrainingJob:
             return seen
         self._memory.enter(Stage.WATCHING, "no fault seen")
         state = self._memory.state
-        seen = await workflow.execute_activity_method(
-            Detect.watch_attempt,
+        seen = await keep_watching(
+            Detect.watch_attempt.__name__,
             WatchRequest(
                 attempt=state.attempt,
                 opt_in=state.opt_in,
@@ -108,10 +110,10 @@ class TrainingJob:
                 known_onset=state.known_onset,
                 cursor=state.cursor,
             ),
-            start_to_close_timeout=LONGEST_WATCH,
+            WatchResult,
             heartbeat_timeout=state.terms.heartbeat_timeout,
-            retry_policy=WATCH_RETRIES,
             summary=f"attempt {state.attempt.restart_count}",
+            failed=self._memory.warn,
         )
         self._memory.saw(seen)
         return seen
@@ -177,6 +179,7 @@ class TrainingJob:
                 retry_policy=WATCH_RETRIES,
             )
         except ActivityError as error:
+            raise_if_cancelled(error)
             return Opinion(source=name.removeprefix("ask_"), note=f"no answer: {error.cause or error}"[:300])
 
     async def _recommend(self, incident: Incident) -> Proposal:
@@ -234,35 +237,36 @@ class TrainingJob:
         expires_at = recommendation.expires_at or workflow.now() + timedelta(hours=8)
         self._desk.open(recommendation, proposal.approvers)
         self._memory.enter(Stage.AWAITING_DECISION, f"{recommendation.action}: {recommendation.why}")
-        change = workflow.start_activity_method(
-            Detect.watch_for_change,
-            self._memory.change_request(expires_at),
-            start_to_close_timeout=LONGEST_WATCH,
-            heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
-            retry_policy=WATCH_RETRIES,
-            summary="watching on while a person decides",
-        )
-        try:
+        change = asyncio.create_task(self._change_until(expires_at, "watching on while a person decides"))
+        with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: self._desk.decision is not None or _says_more(change),
                 timeout=max(expires_at - workflow.now(), timedelta(0)),
                 timeout_summary=f"expires: {recommendation.expiry_reason}",
             )
-        except TimeoutError:
-            decision = self._memory.decision(DecisionKind.EXPIRED, BACKSTAY, recommendation.expiry_reason)
+        # A person was told that the decision counts, so it goes before whatever came in the same moment.
+        if self._desk.decision is not None:
+            decision = self._desk.decision
+        elif _says_more(change):
+            seen = change.result()
+            self._memory.saw_change(seen)
+            decision = self._memory.decision(DecisionKind.SUPERSEDED, "another hand", seen.summary)
         else:
-            if self._desk.decision is not None:
-                decision = self._desk.decision
-            else:
-                seen = change.result()
-                self._memory.saw_change(seen)
-                decision = self._memory.decision(DecisionKind.SUPERSEDED, "another hand", seen.summary)
+            decision = self._memory.decision(DecisionKind.EXPIRED, BACKSTAY, recommendation.expiry_reason)
         self._desk.close()
-        self._memory.warn(*self._desk.refused)
-        self._desk.refused.clear()
-        if not change.done():
-            change.cancel()
+        change.cancel()
         return decision
+
+    async def _change_until(self, until: datetime, summary: str) -> Change:
+        """What somebody else, or the job itself, does to a job whose fault is known."""
+        return await keep_watching(
+            Detect.watch_for_change.__name__,
+            self._memory.change_request(until),
+            Change,
+            heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
+            summary=summary,
+            failed=self._memory.warn,
+        )
 
     async def _carry_out(self, decision: Decision, proposal: Proposal) -> bool:
         """Acts where the decision says so, verifies what follows. True when there is more of this job to watch."""
@@ -278,7 +282,8 @@ class TrainingJob:
             if not acts:
                 story.state(*left_alone(decision, proposal))
             goes_on = await self._follow()
-        self._memory.remember(acted=acts)
+        # What was decided but not permitted, or refused by Slurm, was no restart: it must not count as one that brought nothing.
+        self._memory.remember(acted=self._memory.incident().outcome.milestones.acted is not None)
         return goes_on
 
     async def _act(self, proposal: Proposal) -> bool:
@@ -295,21 +300,21 @@ class TrainingJob:
             reason=proposal.recommendation.why,
         )
         if proposal.recommendation.action is Action.STOP:
-            await recovery.cancel(request)
-            self._memory.story().state(OutcomeState.STOPPED, proposal.recommendation.why)
+            await recovery.cancel(request, proposal.recommendation.why)
             return await self._follow()
         restarted: Restarted = await recovery.restart(self._memory.incident(), request)
         if restarted.acted:
             self._memory.count_restart()
+        if restarted.acted or restarted.follow:
+            self._memory.next_attempt(restarted.job, at_least=request.restart_count + 1)
         if not restarted.follow:
             return await self._follow()
-        self._memory.next_attempt(restarted.job, at_least=request.restart_count + 1)
         return await self._verify(recovery, ours=restarted.acted)
 
     async def _verify(self, recovery: Recovery, *, ours: bool) -> bool:
         """Only a checkpoint newer than the one before the fault makes an attempt `recovered`."""
         self._memory.enter(Stage.VERIFYING, "waiting for the new attempt to run, step and write a checkpoint")
-        before = self._memory.incident().progress.checkpoint_iteration
+        before = self._memory.checkpoint_before_fault()
         recommended = self._memory.incident().recommendation
         request = WatchRequest(
             attempt=self._memory.state.attempt,
@@ -371,14 +376,7 @@ class TrainingJob:
             return True
         self._memory.enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
         while True:
-            change: Change = await workflow.execute_activity_method(
-                Detect.watch_for_change,
-                self._memory.change_request(workflow.now() + LONGEST_WATCH),
-                start_to_close_timeout=LONGEST_WATCH,
-                heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
-                retry_policy=WATCH_RETRIES,
-                summary="until requeued or forgotten",
-            )
+            change = await self._change_until(workflow.now() + LONGEST_WATCH, "until requeued or forgotten")
             self._memory.saw_change(change)
             match change.kind:
                 case ChangeKind.REQUEUED | ChangeKind.STARTED:
@@ -427,12 +425,17 @@ class TrainingJob:
     @workflow.signal
     def approve(self, request: DecisionRequest) -> None:
         """Approve the pending recommendation; a refusal is kept as a warning, since a signal has no answer."""
-        self._desk.take(request.model_copy(update={"approve": True}), workflow.now())
+        self._take(request.model_copy(update={"approve": True}))
 
     @workflow.signal
     def reject(self, request: DecisionRequest) -> None:
         """Reject the pending recommendation."""
-        self._desk.take(request.model_copy(update={"approve": False}), workflow.now())
+        self._take(request.model_copy(update={"approve": False}))
+
+    def _take(self, request: DecisionRequest) -> None:
+        self._desk.take(request, workflow.now())
+        self._memory.warn(*self._desk.refused)  # at once: whenever it comes, whoever sent it must find the answer in `show`
+        self._desk.refused.clear()
 
     @workflow.update
     def decide(self, request: DecisionRequest) -> Decision:
@@ -461,6 +464,7 @@ class TrainingJob:
                 retry_policy=JUDGING_RETRIES,
             )
         except ActivityError as error:
+            raise_if_cancelled(error)
             self._memory.warn(f"{error.activity_type} failed: {error.cause or error}"[:300])
             return otherwise
 
@@ -478,6 +482,6 @@ class TrainingJob:
         return self._memory.state
 
 
-def _says_more(change: "workflow.ActivityHandle[Change]") -> bool:
-    """True when the watch beside the waiting has something to tell. A watch that failed tells nothing: the expiry ends the wait."""
-    return change.done() and change.exception() is None and change.result().kind is not ChangeKind.UNCHANGED
+def _says_more(change: "asyncio.Task[Change]") -> bool:
+    """True when the watch beside the waiting has something to tell."""
+    return change.done() and change.result().kind is not ChangeKind.UNCHANGED

@@ -3,6 +3,7 @@
 Search attributes are not encrypted (Temporal's documentation), so they hold names and slugs only, never log text.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
@@ -30,6 +31,21 @@ SEARCH_ATTRIBUTES = {
 MOST_NODES_LISTED = 50
 """A list of a thousand node names is no search attribute; the suspects come first."""
 
+MOST_BYTES_LISTED = 1900
+"""Temporal takes 2,048 bytes of one attribute and *fails the workflow* that writes more (measured: 50 names of 38 letters)."""
+
+
+def listed(nodes: Iterable[str]) -> list[str]:
+    """As many of these names, each once and in their order, as one search attribute can hold."""
+    kept: list[str] = []
+    size = 2
+    for name in dict.fromkeys(nodes):
+        size += len(name.encode()) + 3  # its quotes and the comma, as JSON
+        if len(kept) == MOST_NODES_LISTED or size > MOST_BYTES_LISTED:
+            break
+        kept.append(name)
+    return kept
+
 
 def at_first(key: JobKey, nodes: tuple[str, ...]) -> TypedSearchAttributes:
     """The attributes a job's workflow starts with."""
@@ -39,7 +55,7 @@ def at_first(key: JobKey, nodes: tuple[str, ...]) -> TypedSearchAttributes:
             SearchAttributePair(JOB, key.job_id),
             SearchAttributePair(STATE, str(Stage.WATCHING)),
             SearchAttributePair(NEEDS_APPROVAL, False),
-            SearchAttributePair(NODES, list(nodes[:MOST_NODES_LISTED])),
+            SearchAttributePair(NODES, listed(nodes)),
         ]
     )
 
@@ -48,7 +64,7 @@ def attributes_of(state: TrainingJobState) -> tuple[tuple[str, ...], list[Search
     """The attributes as they should read now, and a comparable form, so that nothing is written twice."""
     incident = state.incidents[-1] if state.incidents else None
     suspects = [suspect.node for suspect in incident.attribution.suspects if suspect.node] if incident else []
-    nodes = list(dict.fromkeys([*suspects, *state.attempt.nodes]))[:MOST_NODES_LISTED]
+    nodes = listed([*suspects, *state.attempt.nodes])
     waiting = state.stage is Stage.AWAITING_DECISION
     cause = incident.diagnosis.cause if incident else ""
     updates: list[SearchAttributeUpdate[Any]] = [

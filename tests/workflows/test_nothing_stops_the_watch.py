@@ -1,0 +1,294 @@
+"""What must not end, wedge or blind a job's workflow: failing watches, cancellations, other hands at the wrong moment, odd ends."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from temporalio import activity
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.testing import WorkflowEnvironment
+
+from activities.classify import ClassifyRequest
+from activities.cluster_desk import PermissionRequest
+from activities.configuration import Limits, PolicySection
+from activities.records import (
+    Action,
+    Change,
+    ChangeKind,
+    DecisionKind,
+    DecisionRequest,
+    Incident,
+    JobState,
+    Judgement,
+    Mode,
+    OutcomeState,
+    Permission,
+    WatchEnd,
+    WatchRequest,
+    WatchResult,
+)
+from tests.builders import NOON, a_judgement, an_application_bug, an_attribution, some_progress
+from tests.workflows.scripted import Seen, World, crashes, ends, hangs, reaches, recovers, watched
+from workflows.state import Stage
+from workflows.training_job import TrainingJob
+
+
+def policy(mode: Mode, **changes: Any) -> PolicySection:
+    """Half the partition may be excluded: the test cluster has four nodes."""
+    return PolicySection(mode=mode, **{"limits": Limits(excluded_fraction=0.5), **changes})
+
+
+def a_change(kind: ChangeKind) -> Change:
+    return Change(kind=kind, at=NOON, summary=f"the job was {kind}")
+
+
+def step_names(incident: Incident) -> Sequence[str]:
+    return [step.name for step in incident.outcome.steps]
+
+
+def fails_for_good() -> Seen:
+    """As Temporal's server fails an activity whose result is over the payload limit: not to be retried."""
+
+    async def seen(world: World, request: WatchRequest) -> WatchResult:
+        raise ApplicationError("Complete result exceeds size limit.", non_retryable=True)
+
+    return seen
+
+
+def fails_as_known() -> Seen:
+    """The job ends as a symptom reported before had foretold."""
+
+    async def seen(world: World, request: WatchRequest) -> WatchResult:
+        world.cluster.fail_job(world.job_id)
+        world.clock.advance(5)
+        return await ends(WatchEnd.ENDED_AS_KNOWN)(world, request)
+
+    return seen
+
+
+# ------------------------------------------------------------------------------------------------ failing watches
+
+
+async def test_a_watch_that_fails_for_good_is_started_again_and_says_so(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([fails_for_good(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.stage is Stage.ENDED
+    assert any("watch_attempt failed" in warning and "size limit" in warning for warning in end.warnings)
+
+
+async def test_a_verification_that_fails_for_good_is_started_again_and_stands_in_the_story(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(), reaches(), fails_for_good(), reaches(), reaches(checkpoint=120), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.outcome.state is OutcomeState.RECOVERED
+    assert "verify_stepping_failed" in step_names(incident)
+
+
+async def test_a_failing_look_beside_a_pending_approval_neither_ends_the_wait_nor_blinds_it(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([hangs(), ends()])
+    world.changes.append(a_change(ChangeKind.CANCELLED))
+    failures = [ApplicationError("cancelled by hand", non_retryable=True)]
+
+    async def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+
+    world.before_change = fail_once
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    decision = end.incidents[0].decision
+    assert decision is not None
+    assert decision.kind is DecisionKind.SUPERSEDED
+    assert any("watch_for_change failed" in warning for warning in end.warnings)
+
+
+# ------------------------------------------------------------------------------------------------ cancelling the workflow
+
+
+class NeverDiagnosed(World):
+    """The diagnosis fails at every try, as over a file system that is away."""
+
+    diagnosing: asyncio.Event
+
+    @activity.defn
+    async def diagnose(self, request: ClassifyRequest) -> Judgement:
+        self.diagnosing.set()
+        raise OSError("the file system does not answer")
+
+
+async def test_cancelling_the_workflow_ends_it_and_does_not_pass_for_a_failed_diagnosis(env: WorkflowEnvironment) -> None:
+    world = NeverDiagnosed(policy(Mode.AUTO))
+    world.diagnosing = asyncio.Event()
+    world.script.extend([crashes()])
+    async with watched(env, world) as handle:
+        await world.diagnosing.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as ended:
+            await handle.result()
+    assert isinstance(ended.value.cause, CancelledError)
+    assert (await world.now()).restart_count == 0
+
+
+# ------------------------------------------------------------------------------------------------ other hands
+
+
+class Meddled(World):
+    """Another hand acts: `at_permission` just before we act, `at_pause` while the job is COMPLETING after our requeue."""
+
+    async def at_permission(self) -> None: ...
+
+    async def at_pause(self) -> None: ...
+
+    @activity.defn
+    async def permit_action(self, request: PermissionRequest) -> Permission:
+        await self.at_permission()
+        return await super().permit_action(request)
+
+    async def _pause(self, seconds: float) -> None:
+        await self.at_pause()
+        await super()._pause(seconds)
+
+
+class CancelledMeanwhile(Meddled):
+    async def at_pause(self) -> None:
+        if (await self.now()).state is not JobState.CANCELLED:
+            await self.cluster.cancel(self.job_id)
+
+
+async def test_a_cancel_after_our_requeue_is_the_users_word_and_no_restart_by_another_hand(env: WorkflowEnvironment) -> None:
+    world = CancelledMeanwhile(policy(Mode.AUTO))
+    world.script.append(hangs())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.outcome.state is OutcomeState.NOT_ACTED
+    assert "superseded" in incident.outcome.summary
+    assert "restarted_by_another_hand" not in step_names(incident)
+    assert (end.attempt.restart_count, end.history.restarts) == (1, 1)
+    assert world.changes_asked[-1].restart_count == 1
+
+
+class CrowdedOut(Meddled):
+    """The user excludes so many nodes meanwhile that Slurm finds none for the job."""
+
+    async def at_pause(self) -> None:
+        await self.cluster.set_excluded_nodes(self.job_id, ["node-001", "node-003", "node-004"])
+
+
+async def test_a_job_that_slurm_cannot_place_any_more_is_held_for_a_person(env: WorkflowEnvironment) -> None:
+    world = CrowdedOut(policy(Mode.AUTO))
+    world.script.extend([hangs(), ends(WatchEnd.FORGOTTEN)])
+    async with watched(env, world) as handle:
+        async with asyncio.timeout(20):
+            end = await handle.result()
+    [incident] = end.incidents
+    steps = {step.name: step.detail for step in incident.outcome.steps}
+    assert "of 4 usable nodes" in steps["exclusion_refused"]
+    assert "BadConstraints" in steps["refused"]
+    assert (await world.now()).excluded_nodes == ("node-001", "node-003", "node-004")
+
+
+class RequeuedBeforeTheCancel(Meddled):
+    async def at_permission(self) -> None:
+        await self.cluster.requeue(self.job_id)
+
+
+async def test_a_stop_that_comes_after_the_users_own_restart_cancels_nothing_and_claims_nothing(env: WorkflowEnvironment) -> None:
+    rules = PolicySection.model_validate({"rules": [{"name": "stop", "when": {"domain": "application"}, "do": "stop"}]}).rules
+    bug = a_judgement(diagnosis=an_application_bug(), attribution=an_attribution())
+    world = RequeuedBeforeTheCancel(policy(Mode.AUTO, stop_cancels_running=True, rules=rules), judgement=bug)
+    world.script.extend([hangs(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.recommendation is not None
+    assert incident.recommendation.action is Action.STOP
+    assert incident.outcome.state is OutcomeState.NOT_ACTED
+    assert (await world.now()).state is not JobState.CANCELLED
+
+
+# ------------------------------------------------------------------------------------------------ what is counted
+
+
+async def test_an_action_that_was_not_permitted_is_not_remembered_as_done(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.permission = Permission(granted=False, why="the breaker is tripped")
+    world.script.append(crashes())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert [past.acted for past in end.history.incidents] == [False]
+
+
+async def test_a_job_that_starts_over_after_a_crash_before_its_first_checkpoint_must_still_exceed_the_old_one(
+    env: WorkflowEnvironment,
+) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), reaches(), crashes(checkpoint=None), *recovers(checkpoint=120), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert len(end.incidents) == 2
+    assert [request.checkpoint_before for request in world.asked if request.until == "checkpoint"] == [100]
+
+
+async def test_a_checkpoint_that_comes_after_its_deadline_still_ends_the_row_of_fruitless_restarts(env: WorkflowEnvironment) -> None:
+    async def crashes_later(world: World, request: WatchRequest) -> WatchResult:
+        seen = await crashes()(world, request)
+        late = some_progress(checkpoint_iteration=140, checkpoint_at=world.clock.now())
+        return seen.model_copy(update={"progress": late})
+
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), reaches(), reaches(), ends(WatchEnd.DEADLINE), crashes_later, reaches(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert [incident.outcome.state for incident in end.incidents] == [OutcomeState.NO_PROGRESS] * 2
+    assert (end.history.restarts, end.history.restarts_without_checkpoint) == (2, 1)
+
+
+# ------------------------------------------------------------------------------------------------ messages and ends
+
+
+async def test_a_signal_that_comes_when_nothing_is_pending_leaves_its_answer_in_the_warnings(env: WorkflowEnvironment) -> None:
+    told = asyncio.Event()
+
+    async def healthy_until_told(world: World, request: WatchRequest) -> WatchResult:
+        await told.wait()
+        return await ends()(world, request)
+
+    world = World(policy(Mode.APPROVE))
+    world.script.append(healthy_until_told)
+    async with watched(env, world) as handle:
+        await handle.signal(TrainingJob.approve, DecisionRequest(approve=True, actor="bob", digest="0123456789ab"))
+        state = await handle.query(TrainingJob.state)
+        told.set()
+        await handle.result()
+    assert any("approval by bob refused: no recommendation is waiting" in warning for warning in state.warnings)
+
+
+async def test_a_job_that_ends_as_foretold_is_followed_until_someone_restarts_it(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.OBSERVE))
+    world.script.extend([hangs(), fails_as_known(), *recovers(), ends()])
+    world.changes.append(a_change(ChangeKind.REQUEUED))
+    world.before_change = lambda: world.cluster.requeue(world.job_id)
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert {"restarted_by_another_hand", "recovered"} <= set(step_names(incident))
+    assert (end.history.restarts, end.attempt.restart_count) == (0, 1)
+
+
+async def test_an_end_as_known_without_any_incident_is_followed_as_well(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.OBSERVE))
+    world.script.append(fails_as_known())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert (end.stage, end.incidents) == (Stage.ENDED, ())
