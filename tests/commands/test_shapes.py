@@ -77,10 +77,15 @@ def test_jobs_tells_which_recommendation_waits_for_a_person() -> None:
     assert (row["needs_approval"], row["digest"], row["incidents"]) == (True, recommendation.digest, 1)
 
 
-def test_a_decided_recommendation_no_longer_waits() -> None:
+def test_a_decided_recommendation_is_not_offered_again() -> None:
     decided = Decision(kind=DecisionKind.APPROVED, actor="alice", at=after(5))
     row = job_row(a_state(stage=Stage.AWAITING_DECISION, incidents=(an_incident(recommendation=a_recommendation(), decision=decided),)))
-    assert (row["needs_approval"], row["digest"]) == (False, None)
+    assert row["digest"] is None
+
+
+def test_that_a_job_waits_is_told_also_where_no_worker_tells_for_what() -> None:
+    row = job_row(a_state(stage=Stage.AWAITING_DECISION))
+    assert (row["needs_approval"], row["digest"]) == (True, None)
 
 
 def test_diagnose_has_the_documented_shape() -> None:

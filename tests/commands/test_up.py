@@ -101,7 +101,8 @@ async def test_a_recommendation_is_approved_by_command_after_a_restart_of_everyt
     site = Site(tmp_path, idle_slurm)
     async with site.up():
         job_id = await site.submit_a_job_that_will_break()
-        row = await site.job(lambda row: row["needs_approval"])
+        row = await site.job(lambda found: found["digest"])
+        assert row["needs_approval"]
         code, _, said = await site.backstay("approve", job_id, "--digest", "000000000000")
         assert (code, "is not the pending" in said) == (1, True)
         code, _, said = await site.backstay("approve", "4711")
@@ -117,11 +118,12 @@ async def test_a_recommendation_is_approved_by_command_after_a_restart_of_everyt
         assert (await site.backstay("breaker"))[0] == 3
 
     async with site.up():
+        await site.job(lambda found: found["digest"] == row["digest"])  # the worker is there again
         code, out, said = await site.backstay("approve", job_id, "--actor", "bob", "--reason", "go on")
         assert (code, out) == (0, f"job {job_id}: approved by bob, recommendation {row['digest']}\n"), said
         code, _, said = await site.backstay("reject", job_id, "--digest", row["digest"])
         assert (code, said.count("\n")) == (1, 1)
-        await site.job(lambda row: row["state"] == "watching" and row["attempt"] == 1)
+        await site.job(lambda found: found["state"] == "watching" and found["attempt"] == 1)
         [incident] = json.loads((await site.backstay("show", job_id, "--json"))[1])["incidents"]
         assert (incident["outcome"]["state"], incident["decision"]["actor"]) == ("recovered", "bob")
         facts = [json.loads(line) for line in (await site.backstay("audit", job_id, "--json"))[1].splitlines()]

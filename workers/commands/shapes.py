@@ -62,7 +62,8 @@ def job_row(state: TrainingJobState, progress: Progress | None = None, extra_war
         **document,
         "summary": state.summary,
         "incidents": len(incidents),
-        "needs_approval": pending is not None,
+        # By the stage, not by `pending`: without a worker the stage is known and the recommendation is not.
+        "needs_approval": state.stage is Stage.AWAITING_DECISION,
         "digest": pending.digest if pending else None,
     }
 
