@@ -8,6 +8,7 @@ of the scheduler is an error, and Temporal tries again. Called by `workflows/tra
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import wraps
 
 from pydantic import Field
 from temporalio import activity
@@ -16,7 +17,15 @@ from activities.beat import beating
 from activities.placement import Candidates, candidates_after_excluding
 from activities.records import Job, JobFlag, JobState, Record
 from activities.slurm.clock import Clock
-from activities.slurm.scheduler import JobFinished, JobNotPending, JobUnknown, Scheduler, SchedulerRefused, SchedulerSettings
+from activities.slurm.scheduler import (
+    JobFinished,
+    JobNotPending,
+    JobUnknown,
+    PermissionDenied,
+    Scheduler,
+    SchedulerRefused,
+    SchedulerSettings,
+)
 
 HOLD_MARK = "backstay-hold"
 """Stands in AdminComment of a job that we hold; `backstay failopen` releases what carries it."""
@@ -30,6 +39,11 @@ SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 PAST_THE_KILL = timedelta(seconds=2)
 """slurmd refuses a launch in the whole second in which it killed the job ("Job already killed, do not launch", slurm_cred_revoked), and
 the attempt is lost. SubmitTime is when the requeued job became pending, in whole seconds; measured on 22.05.8."""
+
+BAD_CONSTRAINTS = "BadConstraints"
+"""No set of nodes satisfies the job any more. Slurm shows it with priority 0, which looks like a hold."""
+
+NO_NODES_FOUND = "Slurm finds no nodes for the job with these exclusions (BadConstraints); lift some with `scontrol update ExcNodeList`"
 
 LOOK_EVERY = timedelta(milliseconds=500)
 """How often one job is looked at while we wait for its requeue: a handful of RPCs, for acting jobs only."""
@@ -61,6 +75,28 @@ class MutationResult(Record):
     job: Job | None = None
 
 
+Mutation = Callable[["Reschedule", MutationRequest], Awaitable[MutationResult]]
+
+
+def answering(step: Mutation) -> Mutation:
+    """A mutation that gives Slurm's no as its answer. Trying again would not change it, and would keep the job waiting for an hour.
+    Stands under `@activity.defn`."""
+
+    @wraps(step)
+    async def answers(self: "Reschedule", request: MutationRequest) -> MutationResult:
+        try:
+            return await step(self, request)
+        except JobUnknown as forgotten:
+            gone = f"Slurm no longer knows the job: {forgotten}"
+            return MutationResult(step=step.__name__, at=self.now(), superseded=gone, detail=gone)
+        except (JobFinished, JobNotPending):
+            raise  # the job moved on between our look and our act: the next try looks first, and finds what to say
+        except SchedulerRefused as refusal:
+            return MutationResult(step=step.__name__, at=self.now(), refused=str(refusal), detail=str(refusal))
+
+    return answers
+
+
 class Reschedule:
     """The mutations. One instance a worker."""
 
@@ -70,8 +106,12 @@ class Reschedule:
         self._clock = clock
         self._pause = pause
 
+    def now(self) -> datetime:
+        return self._clock.now()
+
     @activity.defn
     @beating
+    @answering
     async def requeue_job(self, request: MutationRequest) -> MutationResult:
         """Ends what still runs and puts the job back in the queue, once.
 
@@ -115,13 +155,14 @@ class Reschedule:
             return await self._refused_or_done(step, request, str(refusal))
         if hold and job.state.is_ended:
             # Slurm refuses every update of an ended job, so here the mark can only follow the hold.
-            await self._mark_hold(request)
+            hold = await self._mark_or_release(request)
         job = await self._scheduler.job(request.job_id)
         if not self._already_requeued(job, request):
             raise RequeueNotSeen(f"job {request.job_id}: requeue was accepted, but the job is still {job.state}; looking again")
         return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold)
 
     @activity.defn
+    @answering
     async def confirm_pending(self, request: MutationRequest) -> MutationResult:
         """Waits until the job really is PENDING: an update given while it is COMPLETING is silently lost.
 
@@ -140,6 +181,7 @@ class Reschedule:
 
     @activity.defn
     @beating
+    @answering
     async def exclude_nodes(self, request: MutationRequest) -> MutationResult:
         """Unites the job's own ExcNodeList with `request.nodes` and writes it, if enough nodes remain.
 
@@ -171,6 +213,7 @@ class Reschedule:
 
     @activity.defn
     @beating
+    @answering
     async def expedite(self, request: MutationRequest) -> MutationResult:
         """`StartTime=now`, only once PENDING: gives back the requeue delay. A job that runs already needs none."""
         step = "expedite"
@@ -179,9 +222,8 @@ class Reschedule:
             return self._done(step, job, f"already {job.state}")
         if job.state is not JobState.PENDING or job.is_ending:
             return self._superseded(step, job, f"the job is {job.state}")
-        if job.reason == "BadConstraints":
-            # Slurm shows it with priority 0, which looks like a hold: no node set satisfies the job any more.
-            return self._refused(step, "Slurm finds no nodes for the job with these exclusions (BadConstraints)", job=job)
+        if job.reason == BAD_CONSTRAINTS:
+            return self._refused(step, NO_NODES_FOUND, job=job)
         if job.is_held:
             return self._superseded(step, job, f"someone holds the job ({job.reason})")
         await self._past_the_second_of_its_kill(job)
@@ -190,10 +232,13 @@ class Reschedule:
         late = job.eligible_at is not None and job.eligible_at > self._clock.now() + timedelta(seconds=5)
         if job.state is JobState.PENDING and late:
             raise ExpediteNotSeen(f"job {request.job_id}: still not eligible before {job.eligible_at} after StartTime=now")
+        if job.reason == BAD_CONSTRAINTS:  # told only once the job is eligible
+            return self._refused(step, NO_NODES_FOUND, job=job)
         return self._done(step, job, f"start time set to now; {job.state} {job.reason}".rstrip())
 
     @activity.defn
     @beating
+    @answering
     async def release_job(self, request: MutationRequest) -> MutationResult:
         """Releases a hold of ours and takes our mark away. A hold of another hand stays."""
         step = "release_job"
@@ -212,6 +257,7 @@ class Reschedule:
 
     @activity.defn
     @beating
+    @answering
     async def cancel_job(self, request: MutationRequest) -> MutationResult:
         """Ends a job for good, where policy says that `stop` cancels what still runs."""
         step = "cancel_job"
@@ -240,9 +286,16 @@ class Reschedule:
             elif not node.can_take_jobs:
                 told.append(f"{name} was {node.state} already ({node.reason or 'no reason given'})")
             else:
-                await self._scheduler.drain(name, f"{DRAIN_PREFIX}{request.incident_id} {request.reason}"[:200])
-                told.append(f"{name} drained")
-        return MutationResult(step=step, at=self._clock.now(), done=True, detail=", ".join(told))
+                told.append(await self._drained(name, f"{DRAIN_PREFIX}{request.incident_id} {request.reason}"[:200]))
+        return MutationResult(step=step, at=self.now(), done=True, detail=", ".join(told))
+
+    async def _drained(self, node: str, reason: str) -> str:
+        """A drain is a service to whoever mends the node; the job's recovery never waits for it or fails over it."""
+        try:
+            await self._scheduler.drain(node, reason)
+        except SchedulerRefused as refusal:
+            return f"{node} not drained: {refusal}"
+        return f"{node} drained"
 
     # ------------------------------------------------------------------------------------------------ looking
 
@@ -252,6 +305,15 @@ class Reschedule:
 
     async def _mark_hold(self, request: MutationRequest) -> None:
         await self._scheduler.set_admin_comment(request.job_id, f"{HOLD_MARK} {request.incident_id}")
+
+    async def _mark_or_release(self, request: MutationRequest) -> bool:
+        """A hold without our mark would never be released by anyone: where we may not mark, the job goes on without its hold."""
+        try:
+            await self._mark_hold(request)
+        except PermissionDenied:
+            await self._scheduler.release(request.job_id)
+            return False
+        return True
 
     async def _must_hold(self) -> bool:
         settings: SchedulerSettings = await self._scheduler.settings()
@@ -275,18 +337,20 @@ class Reschedule:
             return self._refused(step, why)
         if requeued := self._already_requeued(job, request):
             return self._done(step, job, requeued, held=self._holds(job))
+        if self._holds(job):
+            await self._scheduler.set_admin_comment(request.job_id, "")  # or a later hold of the user's would pass for ours
         return self._refused(step, why, job=job)
 
     # ------------------------------------------------------------------------------------------------ answering
 
     def _done(self, step: str, job: Job, detail: str, *, held: bool = False, excluded: tuple[str, ...] | list[str] = ()) -> MutationResult:
-        return MutationResult(step=step, at=self._clock.now(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), job=job)
+        return MutationResult(step=step, at=self.now(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), job=job)
 
     def _superseded(self, step: str, job: Job, what: str) -> MutationResult:
-        return MutationResult(step=step, at=self._clock.now(), superseded=what, detail=what, job=job)
+        return MutationResult(step=step, at=self.now(), superseded=what, detail=what, job=job)
 
     def _refused(self, step: str, why: str, *, job: Job | None = None) -> MutationResult:
-        return MutationResult(step=step, at=self._clock.now(), refused=why, detail=why, job=job)
+        return MutationResult(step=step, at=self.now(), refused=why, detail=why, job=job)
 
 
 class MutationNotSeen(Exception):
