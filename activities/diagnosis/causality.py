@@ -3,9 +3,11 @@
 1. A fault followed by real progress did not end the job. 2. Teardown and cascades never win while a primary stands.
 3. What names its cause beats what only shows it; among equals the earliest wins, with room for clocks of different ranks."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
@@ -51,7 +53,9 @@ def progressed_after(item: Observation, marks: Sequence[Mark]) -> bool:
     """True when the job went on stepping after this line of its log."""
     if item.source is not SignalSource.LOG:
         return False
-    after = [mark for mark in marks if mark.position > item.position and (mark.iteration is not None or mark.loss is not None)]
+    # Marks stand in the order of the log, so those after the line are the list's end.
+    first = bisect_right(marks, item.position, key=lambda mark: mark.position)
+    after = list(islice((mark for mark in marks[first:] if mark.iteration is not None or mark.loss is not None), 2 * PROGRESS_AFTER))
     return len(after) >= PROGRESS_AFTER and len({(mark.iteration, mark.loss, mark.at) for mark in after}) >= 2
 
 

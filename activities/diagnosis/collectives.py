@@ -108,6 +108,8 @@ def _cause_of(
             pass
     if waits_for_first_id and 0 not in of_rank:
         return "nccl_timeout_rank0_preprocessing", 0.6, "rank 0 never came to the first collective"
+    if reading.counts.get("rank_to_gpu_unknown") and not any(mark.iteration is not None for mark in reading.marks):
+        return "gpu_mapping_config", 0.6, "the first collective never ended, and torch did not know which rank uses which GPU"
     if dataloader_stuck:
         return "dataloader_deadlock_eval", 0.55, "a data loader stood still"
     share = next(

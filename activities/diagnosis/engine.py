@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from activities.diagnosis import flight_recorder, pace
-from activities.diagnosis.causality import IS_SPECIFIC, Verdict, choose, progressed_after
+from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
 from activities.diagnosis.reading import Observation, Reader, Reading
@@ -29,6 +29,7 @@ from activities.records import Attribution, Diagnosis, Domain, Judgement, Primar
 FATAL_LINES_AT_ONCE = 64
 _LINES_SHOWN = 12
 _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
+_SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
 _SCHEDULER_STATES: Mapping[str, tuple[str, float]] = {
     # Slurm's own verdicts (slurm.h enum job_states); a log line that explains one goes before it
     "OUT_OF_MEMORY": ("host_oom_cgroup", 0.9),
@@ -47,6 +48,9 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 }
 
 
+_EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
+
+
 class Engine:
     """Compiled once and shared; `judge` and `fatal_lines` may be called from several threads."""
 
@@ -63,9 +67,6 @@ class Engine:
         scheduler_rows = [row for row in rows if row.where is not Where.LOG]
         self._scheduler_rows = {row.id: row for row in scheduler_rows}
         self._scheduler = MultiPattern({row.id: row.pattern for row in scheduler_rows})
-        fatal = [row for row in rows if row.where is not Where.SCHEDULER and row.role in (Role.PRIMARY, Role.CASCADE, Role.BENIGN)]
-        self._fatal_rows = {row.id: row for row in fatal}
-        self._fatal = MultiPattern({row.id: row.pattern for row in fatal}, dense_hits=4000)
 
     # ---------------------------------------------------------------------------------------------------- a live log
 
@@ -75,11 +76,14 @@ class Engine:
         Unspecific exceptions are among them; a caller gives the job its settle time before believing them.
         """
         found: list[FatalLine] = []
-        for hit in self._fatal.scan(data):
-            rows = [self._fatal_rows[name] for name in hit.ids]
+        for hit in self._reader.events.scan(data):
+            rows = [row for name in hit.ids if (row := self._reader.signatures.get(name)) is not None]
             if any(row.role is Role.BENIGN for row in rows):
                 continue
-            row = max(rows, key=lambda item: (item.role is Role.PRIMARY and item.id != "python_exception", item.weight))
+            rows = [row for row in rows if row.role in (Role.PRIMARY, Role.CASCADE)]
+            row = max(rows, key=lambda item: (item.role is Role.PRIMARY and item.id != "python_exception", item.weight), default=None)
+            if row is None:
+                continue
             line = parse_prefix(data[hit.start : hit.end].decode(errors="replace"))
             found.append(
                 FatalLine(
@@ -167,7 +171,11 @@ class _Case:
     def _events(self) -> list[Observation]:
         """Observations that may count: a clean end makes unspecific noise around it harmless, and so does a job that lives on."""
         if self._lives():
-            return [item for item in self.observations if item.role is not Role.PRIMARY or item.weight >= IS_SPECIFIC]
+            return [
+                item
+                for item in self.observations
+                if item.role is not Role.PRIMARY or item.source is not SignalSource.LOG or item.weight >= NAMES_ITS_CAUSE
+            ]
         if not self.facts.ended_well:
             return self.observations
         return [
@@ -289,7 +297,7 @@ class _Case:
         hang = self._hang()
         if hang is not None:
             return hang
-        if self.facts.ended_badly:
+        if self.facts.ended_badly and self.facts.state != "CANCELLED":  # somebody's wish is no fault
             return self._unexplained(verdict)
         notice = max(self.notices, key=lambda item: item.weight, default=None)
         recovered = [item for item in verdict.recovered if (cause := cause_of(item.cause or "")) and cause.symptom is SymptomKind.NONE]
@@ -372,14 +380,15 @@ class _Case:
         silent = self.facts.silent_seconds
         since_step = (self.reading.last_at - last.at).total_seconds() if last and last.at and self.reading.last_at else None
         told = self.signals.symptom is not None and self.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
+        phase = self.phase_at(self.reading.bytes + 1)
+        patience = _SILENT_IN_A_PHASE if phase in ("evaluation", "checkpoint", "preprocess") else _SILENT_SECONDS
         stands = (
             told
-            or (silent is not None and silent > max(_SILENT_SECONDS, 10 * usual))
+            or (silent is not None and silent > max(patience, 10 * usual))
             or (since_step is not None and since_step > max(300.0, 10 * usual))
         )
         if not stands:
             return None
-        phase = self.phase_at(self.reading.bytes + 1)
         line = last.line if last else None
         text = "no step since" if last is None else f"no step after iteration {last.iteration}"
         flight = self.flight if self.flight is not None and self.flight.finding is not flight_recorder.Finding.NOTHING else None
@@ -499,7 +508,9 @@ class _Case:
         node, _ = self.whereabouts.locate(primary)
         items = [(item, *self.whereabouts.locate(item)) for item in self._evidence_for(slug, primary, same)]
         sources = tuple(dict.fromkeys(str(item.source) for item, _, _ in items))
-        attribution = attribute(slug, confidence, items, self.whereabouts, sources)
+        if primary.source is SignalSource.KERNEL and not primary.isolate and cause is not None and cause.symptom is not SymptomKind.NONE:
+            items = []  # the kernel's words do not ask to keep the node out
+        attribution = attribute(slug, confidence, items, sources)
         attribution = self._narrowed(slug, primary, node, attribution)
         rank = primary.rank
         if rank is None and primary.source is not SignalSource.SCHEDULER:
@@ -553,6 +564,9 @@ class _Case:
             }
             if len(failing) >= 3 or (len(failing) >= 2 and len(failing) == len(self.facts.nodes)):
                 return Attribution(abstained=True, sources=attribution.sources)
+        everywhere = set(self.facts.nodes) == self.reading.nodes.get(primary.signature, set()) and len(self.facts.nodes) > 1
+        if everywhere and (cause := cause_of(slug)) is not None and cause.domain in (Domain.SYSTEM_SOFTWARE, Domain.NETWORK):
+            return Attribution(abstained=True, sources=attribution.sources)
         return attribution
 
     def _symptom(self, cause: Cause | None, primary: Observation | None, *, default: SymptomKind) -> SymptomKind:
@@ -565,7 +579,7 @@ class _Case:
         return usual
 
     def _count(self, role: Role) -> int:
-        return sum(count for name, count in self.reading.counts.items() if self.rows[name].role is role)
+        return sum(count for name, count in self.reading.counts.items() if name in self.rows and self.rows[name].role is role)
 
     def _progress(self) -> Progress:
         if self.signals.progress is not None:
@@ -634,9 +648,10 @@ def _of_state(facts: SchedulerFacts) -> list[Observation]:
         text = f"Slurm lost {', '.join(facts.lost_nodes[:8])}"
         named = facts.lost_nodes[0] if len(facts.lost_nodes) == 1 else None
         found.append(Observation("slurm_node_lost", Role.PRIMARY, 0.93, text, "node_failure", SignalSource.NODE, node=named))
-    if facts.exit_code in _EXIT_CODES:
-        cause, weight = _EXIT_CODES[facts.exit_code or 0]
-        found.append(Observation("exit_code", Role.CASCADE, weight, f"exit code {facts.exit_code}", cause, SignalSource.SCHEDULER))
+    code = facts.exit_code or _EXIT_SIGNALS.get(facts.exit_signal or 0)
+    if code is not None and code in _EXIT_CODES:
+        cause, weight = _EXIT_CODES[code]
+        found.append(Observation("exit_code", Role.CASCADE, weight, f"exit code {code}", cause, SignalSource.SCHEDULER))
     return found
 
 

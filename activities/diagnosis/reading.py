@@ -19,10 +19,10 @@ FIRST_KEPT = 400  # hits of one signature kept with their text; beyond that they
 LONGEST_TEXT = 600
 CONTEXT_BYTES = 24 << 10  # what stands before an exception: a traceback
 CONTEXTS_KEPT = 24
-WINDOW_EVERY = 8  # blocks of scan.READ_BYTES between two samples of progress, in the middle of a large log
-WHOLE_BYTES = 64 << 20  # a log up to this size is sampled everywhere
+WINDOW_EVERY = 16  # blocks of scan.READ_BYTES between two samples of progress, in the middle of a large log
+WHOLE_BYTES = 32 << 20  # a log up to this size is sampled everywhere
 TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
-MARKS_A_BLOCK = 3000
+MARKS_A_BLOCK = 2000  # progress lines taken apart per read; where every line is one, more would say nothing new
 
 # Structure that is no event: launcher tables, communicator sizes, addresses.
 STRUCTURE = {
@@ -110,8 +110,8 @@ class Reader:
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = {row.id: row for row in signatures if row.where != "scheduler"}
         self._extracts = {row.id: re.compile(row.extracts) for row in signatures if row.extracts}
-        self._events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
-        self._pace = MultiPattern(pace.PATTERNS, dense_hits=MARKS_A_BLOCK)
+        self.events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
+        self._pace = MultiPattern(pace.PATTERNS, dense_hits=8000)
 
     def read(self, logs: Sequence[LogSource], *, near: datetime | None, nodes: Collection[str] = ()) -> Reading:
         """Reads every log to its end, in the order given. `nodes` are the job's, where they are known: names at a line's beginning
@@ -129,9 +129,8 @@ class Reader:
             for index, (offset, block) in enumerate(scan.blocks(stream)):
                 if previous is not None:
                     self._take_pace(state, *previous, sampled=index <= 1 or offset < WHOLE_BYTES or index % WINDOW_EVERY == 0)
-                self._take_events(state, offset, block, line)
                 previous = (offset, block, line)
-                line += block.count(b"\n")
+                line = self._take_events(state, offset, block, line)
         if previous is not None:
             self._take_pace(state, *previous, sampled=True)
             reading.bytes += previous[0] + len(previous[1])
@@ -139,18 +138,23 @@ class Reader:
         reading.lines = max(reading.lines, line)
         state.finish()
 
-    def _take_events(self, state: "_LogState", offset: int, block: bytes, first_line: int) -> None:
+    def _take_events(self, state: "_LogState", offset: int, block: bytes, first_line: int) -> int:
+        """Hands every hit on; returns the line number after the block. Counting lines costs as much as matching: once is enough."""
         line, counted = first_line, 0
-        for hit in self._events.scan(block):
+        for hit in self.events.scan(block):
             line += block.count(b"\n", counted, hit.start)
             counted = hit.start
             state.take(block, hit, offset=offset, line=line)
+        return line + block.count(b"\n", counted)
 
     def _take_pace(self, state: "_LogState", offset: int, block: bytes, first_line: int, *, sampled: bool) -> None:
         if not sampled:
             return
         line, counted = first_line, 0
-        for hit in self._pace.scan(block):
+        hits = list(self._pace.scan(block))
+        if len(hits) > MARKS_A_BLOCK:
+            hits = hits[: MARKS_A_BLOCK // 2] + hits[-MARKS_A_BLOCK // 2 :]
+        for hit in hits:
             line += block.count(b"\n", counted, hit.start)
             counted = hit.start
             text = block[hit.start : min(hit.end, hit.start + 2000)].decode(errors="replace")
@@ -169,6 +173,7 @@ _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
 _CERTAIN_NODE = re.compile(
     r"^.{0,80}?([A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d+\] |^srun: (?:error: )?([\w.-]+): tasks? |^slurmstepd-([\w.-]+): "
 )
+_NO_NODE = re.compile(r"(?:Error|Exception|Warning|Interrupt|\.py|\.cc|\.cpp)$")  # a class or a file before a colon
 _FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
 
 
@@ -192,19 +197,26 @@ class _LogState:
         self.ignored_until = 0
         self.contexts = 0
         self.sigterms: dict[str, int] = {}
+        # Where the latest counts, or every row: phases, and launcher tables of thousands of ranks.
+        self.unbounded = {row.id for row in signatures.values() if row.role is Role.PROGRESS} | {"_host", "_rank", "_exitcode"}
 
     def take(self, block: bytes, hit: LineHits, *, offset: int, line: int) -> None:
         names, start, end = hit.ids, hit.start, hit.end
-        rows = [self.signatures[i] for i in names if i in self.signatures]
-        for row in rows:
-            self.reading.counts[row.id] = self.reading.counts.get(row.id, 0) + 1
-        structure = [i for i in names if i.startswith("_")]
-        if not structure and all(self.reading.counts[row.id] > FIRST_KEPT and row.role is not Role.PROGRESS for row in rows):
+        counts = self.reading.counts
+        if all(counts.get(name, 0) > FIRST_KEPT for name in names) and not any(name in self.unbounded for name in names):
+            for name in names:
+                counts[name] += 1
             return
+        rows = [self.signatures[i] for i in names if i in self.signatures]
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+        structure = [i for i in names if i.startswith("_")]
         raw = block[start : min(end, start + scan.LINE_WINDOW_BYTES)].decode(errors="replace")
         prefixed = parse_prefix(raw, near=self.near)
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
+        if prefixed.node is not None and _NO_NODE.search(prefixed.node):
+            prefixed = replace(prefixed, node=None)
         if prefixed.node is None:
             prefixed = replace(prefixed, node=self._node_of(raw))
         if prefixed.node:
@@ -255,7 +267,10 @@ class _LogState:
         for row in kept:
             if row.role is Role.PROGRESS:
                 if row.phase:
-                    self.reading.phases.append((position, line, row.phase, text[:200]))
+                    phases = self.reading.phases
+                    if len(phases) >= 2 and phases[-1][2] == phases[-2][2] == row.phase:
+                        phases.pop()  # of a phase that says the same again and again, its first and its latest line
+                    phases.append((position, line, row.phase, text[:200]))
                 continue
             groups = self._groups(row.id, raw)
             named_rank = groups.get("rank")

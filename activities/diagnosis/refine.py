@@ -226,6 +226,10 @@ def _remote_error(context: Context) -> Refined | None:
 
 
 def _barrier(context: Context) -> Refined | None:
+    if "worker_count" in context.primary.text and re.search(
+        r"(?i)start\w*.{0,40}\d\d:\d\d.*\n.*start\w*.{0,40}\d\d:\d\d|late|boot", context.facts.text
+    ):
+        return Refined("nodes_started_too_far_apart", 0.66, "not all nodes had started when the first gave up")
     around = context.primary.context[-4000:] + context.primary.text
     if "PjRT_Client_Connect" in context.primary.text and not re.search(r"localhost|127\.0\.0\.1", around + context.reading.last_text):
         return Refined("nodes_started_too_far_apart", 0.6, "processes on other hosts had not joined in time")
@@ -264,15 +268,26 @@ def _preempted(context: Context) -> Refined | None:
 
 
 def _numbers(context: Context) -> Refined | None:
-    if context.seen("library_changed") or re.search(
-        r"(?i)upgrad|downgrad|new (?:image|version)|version.{0,20}(?:->|→|changed)", context.facts.text + context.facts.earlier_text
+    said = context.facts.text + "\n" + context.facts.earlier_text
+    if (
+        context.seen("library_changed")
+        or re.search(r"(?i)upgrad|downgrad|version.{0,20}(?:->|→|changed)", said)
+        or _software_differs(context.facts)
     ):
         return Refined("nan_after_library_upgrade", 0.72, "it came with a change of a library")
-    if pace.numbers_of(context.reading.marks).from_the_start and not any(
-        phase == "+training" and "oad" in text for _, _, phase, text in context.reading.phases
-    ):
+    resumed = any(phase == "+training" and "oad" in text for _, _, phase, text in context.reading.phases)
+    if pace.numbers_of(context.reading.marks).from_the_start and not resumed:
         return Refined("loss_nan_data_mismatch", 0.6, "the loss was not a number from the first steps on")
     return None
+
+
+_SOFTWARE = re.compile(r"(?i)^(?:.*\.)?([\w-]*(?:image|container|version|torch|nccl|cuda|transformer_engine|driver)[\w-]*)=(.+)$", re.M)
+
+
+def _software_differs(facts: SchedulerFacts) -> bool:
+    """True when an earlier attempt is told to have run other software than this one."""
+    now = dict(_SOFTWARE.findall(facts.text))
+    return any(now.get(key, value) != value for key, value in _SOFTWARE.findall(facts.earlier_text))
 
 
 def _no_gpus(context: Context) -> Refined | None:

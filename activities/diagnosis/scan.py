@@ -173,17 +173,11 @@ def blocks(stream: BinaryIO, size: int = READ_BYTES) -> Iterator[tuple[int, byte
     Memory stays at about two blocks, whatever the stream's size and the length of its lines.
     """
     offset = 0
-    rest = b""
-    while chunk := stream.read(size):
-        data = rest + chunk if rest else chunk
-        cut = data.rfind(b"\n") + 1
-        if not cut:
-            cut = len(data)  # one line longer than a block: hand it out in pieces rather than hold it
-        yield offset, data[:cut]
-        offset += cut
-        rest = data[cut:]
-    if rest:
-        yield offset, rest
+    while block := stream.read(size):
+        if not block.endswith(b"\n"):
+            block += stream.readline(size)  # a line longer than a block is handed out in pieces rather than held
+        yield offset, block
+        offset += len(block)
 
 
 def _compile(patterns: Mapping[str, str | bytes], flags: int) -> hyperscan.Database:

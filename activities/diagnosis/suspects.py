@@ -84,9 +84,7 @@ class Whereabouts:
         return self._only("the only node of the job")
 
 
-def attribute(
-    cause: str, confidence: float, items: list[tuple[Observation, str | None, str]], whereabouts: Whereabouts, sources: tuple[str, ...]
-) -> Attribution:
+def attribute(cause: str, confidence: float, items: list[tuple[Observation, str | None, str]], sources: tuple[str, ...]) -> Attribution:
     """Suspects for a cause from the observations it rests on; abstains where the cause blames nobody or nobody can be named.
 
     Args:

@@ -1,0 +1,132 @@
+"""Prints how fast a log is judged: a generated 512-rank log with one real failure in it, beside `grep -c -F -f` of the same words.
+
+Run it: `python -m tests.bench.bench_scan [--gib 2] [--directory /tmp]`. It is not part of the test run."""
+
+import argparse
+import random
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from activities.diagnosis import scan
+from activities.diagnosis.engine import Engine
+from activities.diagnosis.signals import LogSource, Signals
+from activities.diagnosis.signatures import Role, built_in, compiled
+from activities.records import Judgement
+
+RANKS = 512
+FAILURE = (
+    "[rank317]: Traceback (most recent call last):\n"
+    '[rank317]:   File "/data/run1/train.py", line 402, in train_loop\n'
+    "[rank317]:     loss.backward()\n"
+    "[rank317]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+)
+
+
+def lines(dice: random.Random) -> Iterator[str]:
+    """What a large job prints: mostly per-rank debug lines, some iterations, some NCCL chatter."""
+    step = 0
+    while True:
+        step += 1
+        clock = f"[2026-03-01 10:{step // 60 % 60:02d}:{step % 60:02d}]"
+        yield (
+            f"[rank511]: {clock} iteration {step:8d}/  500000 | consumed samples: {step * 2048:12d} | "
+            f"elapsed time per iteration (ms): {5200 + dice.random() * 30:.1f} | learning rate: 1.1E-04 | "
+            f"lm loss: {2 + dice.random() / 50:.6E} | grad norm: 0.2 |\n"
+        )
+        for rank in range(RANKS):
+            yield (
+                f"[rank{rank}]: {clock} DEBUG data: fetched shard {dice.randrange(10_000):05d} of {dice.choice(('web', 'code'))}, "
+                f"{dice.randrange(4096)} sequences, queue depth {dice.randrange(16)}, {dice.random():.3f} s\n"
+            )
+        if step % 50 == 0:
+            yield f"gpu-{step % 64:02d}:{dice.randrange(99999)}:4711 [3] NCCL INFO Channel 02/0 : 3[3] -> 4[4] via P2P/CUMEM\n"
+
+
+def generate(path: Path, size_bytes: int) -> None:
+    """Writes the log: one block of lines repeated with other numbers would compress, not read, differently; it is good enough."""
+    dice = random.Random(7)
+    source = lines(dice)
+    block = "".join(next(source) for _ in range(400_000)).encode()
+    with path.open("wb") as out:
+        written = 0
+        while written < size_bytes:
+            written += out.write(block)
+        out.write(FAILURE.encode())
+        for rank in range(RANKS):
+            if rank != 317:
+                out.write(
+                    f"[rank{rank}]:[E501 10:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {rank}] "
+                    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8123, OpType=ALLREDUCE, "
+                    "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600086 milliseconds\n".encode()
+                )
+
+
+def literal_words() -> list[str]:
+    """The longest plain piece of every pattern: what one would give to grep."""
+    words = set()
+    for row in built_in():
+        if row.role in (Role.PRIMARY, Role.CASCADE, Role.TEARDOWN):
+            for part in re.split(r"(?<!\\)\|", re.sub(r"\(\?i\)|\(\?:|[()^$]", "", row.pattern)):
+                plain = max(re.split(r"\\.|\[[^\]]*\][?*+]?|\{[^}]*\}|.[?*]|[.+]", part), key=len)
+                if len(plain) >= 6:
+                    words.add(plain)
+    return sorted(words)
+
+
+def timed_grep(path: Path, words: list[str]) -> float:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
+        listed.write("\n".join(words))
+        listed.flush()
+        started = time.monotonic()
+        subprocess.run(["grep", "-c", "-F", "-f", listed.name, str(path)], check=False, capture_output=True, env={"LC_ALL": "C"})
+        return time.monotonic() - started
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--gib", type=float, default=2.0, help="size of the log in GiB")
+    arguments.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="where to write it")
+    told = arguments.parse_args()
+    path = told.directory / "backstay-bench.log"
+    generate(path, int(told.gib * (1 << 30)))
+    size = path.stat().st_size
+    try:
+        words = literal_words()
+        started = time.monotonic()
+        engine = Engine()
+        print(f"{'engine compiled':<34}{time.monotonic() - started:8.2f} s   {len(built_in())} signatures")
+        with path.open("rb") as stream:
+            started = time.monotonic()
+            while stream.read(scan.READ_BYTES):
+                pass
+        _print("read only (page cache)", size, time.monotonic() - started)
+        matcher = compiled(built_in())
+        started = time.monotonic()
+        with path.open("rb") as stream:
+            hits = sum(1 for _, block in scan.blocks(stream) for _ in matcher.scan(block))
+        _print(f"all signatures ({hits} lines hit)", size, time.monotonic() - started)
+        started = time.monotonic()
+        judgement = engine.judge(Signals(logs=(LogSource(path=path),)))
+        _print("verdict", size, time.monotonic() - started)
+        _print(f"grep -c -F -f ({len(words)} words)", size, timed_grep(path, words))
+        _tell(judgement)
+    finally:
+        path.unlink()
+
+
+def _print(what: str, size: int, seconds: float) -> None:
+    print(f"{what:<34}{seconds:8.2f} s   {size / seconds / 1e9:6.2f} GB/s")
+
+
+def _tell(judgement: Judgement) -> None:
+    primary = judgement.diagnosis.primary
+    where = f"line {primary.line}, rank {primary.rank}" if primary else "no line"
+    print(f"{judgement.diagnosis.cause}, {where}, {judgement.diagnosis.cascades} consequences")
+
+
+if __name__ == "__main__":
+    main()
