@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,27 @@ async def test_a_server_killed_from_outside_is_noticed(tmp_path: Path) -> None:
         await asyncio.create_subprocess_exec("kill", "-9", str(server.pid))
         assert await server.wait() == -9
         assert not server.is_running
+
+
+async def test_a_server_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, pathlib, sys\n"
+        "from workers.embedded.temporal import EmbeddedTemporal\n"
+        "async def main():\n"
+        f"    async with EmbeddedTemporal(pathlib.Path({str(tmp_path / 'temporal.db')!r})) as server:\n"
+        "        print(server.port, flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    owner = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert owner.stdout is not None
+    port = int(await owner.stdout.readline())
+    assert await answers(f"127.0.0.1:{port}")
+    owner.kill()
+    await owner.wait()
+    deadline = time.monotonic() + 10
+    while not port_is_free(port):
+        assert time.monotonic() < deadline, "the server outlived its owner"
 
 
 async def test_a_taken_port_is_named_with_the_key_to_change(tmp_path: Path) -> None:

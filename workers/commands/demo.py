@@ -35,11 +35,13 @@ async def _demo(*, stays: bool, simulated: bool, install: bool) -> bool:
     """Tells the story; a stop signal ends it at any point, and every context then cleans up behind itself."""
     stop = asyncio.Event()
     with stop_on_signals(stop):
-        story = asyncio.create_task(_story(stays=stays, simulated=simulated, install=install, stop=stop))
+        told = asyncio.Event()
+        story = asyncio.create_task(_story(simulated=simulated, install=install, stop=stop if stays else None, told=told))
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait({story, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        story.cancel("stopped by a signal")  # does nothing to a story that has ended
+        if not told.is_set():  # a story that has been told ends by itself now, and in good order
+            story.cancel()
         try:
             return await story
         except asyncio.CancelledError:
@@ -47,7 +49,8 @@ async def _demo(*, stays: bool, simulated: bool, install: bool) -> bool:
             return False
 
 
-async def _story(*, stays: bool, simulated: bool, install: bool, stop: asyncio.Event) -> bool:
+async def _story(*, simulated: bool, install: bool, stop: asyncio.Event | None, told: asyncio.Event) -> bool:
+    """The whole story. Sets `told` at its end, then stays up until `stop` where one is given; True when the job recovered."""
     out = screen()
     async with AsyncExitStack() as open_now:
         play = await open_now.enter_async_context(a_play(out.print))
@@ -64,7 +67,8 @@ async def _story(*, stays: bool, simulated: bool, install: bool, stop: asyncio.E
         out.print(milestone_table(incident, fault_at))
         out.print(incident.outcome.summary)
         out.print(f"Temporal UI, with the whole history: {server.ui_url}")
-        if stays:
+        told.set()
+        if stop is not None:
             out.print("It stays up until you press Ctrl-C.")
             await stop.wait()
         return recovered(incident)

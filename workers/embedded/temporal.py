@@ -23,6 +23,7 @@ from temporalio.service import ConnectConfig, RPCError, ServiceClient
 from workflows.visibility import SEARCH_ATTRIBUTES
 
 HEALTH_PAUSE_SECONDS = 0.1  # between two asks while the server comes up; it takes about one second
+LEASH = Path(__file__).with_name("leash.py")
 LOG_TAIL_BYTES = 4096
 
 
@@ -102,7 +103,7 @@ async def answers(address: str, within: timedelta = timedelta(seconds=2)) -> boo
 
 
 class EmbeddedTemporal:
-    """A Temporal server with its UI as a child process, on 127.0.0.1.
+    """A Temporal server with its UI as a child process, on 127.0.0.1. It does not outlive the thread that started it.
 
     Use as an async context manager, or call `start` and `stop`. The same database file may be served again after a
     stop or a crash: workflows go on where they stood.
@@ -225,7 +226,8 @@ class EmbeddedTemporal:
     def _command(self) -> list[str]:
         attributes = [part for name, type_ in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", f"{name}={type_}")]
         return [
-            str(self.program.path),
+            *(sys.executable, "-I", "-S", str(LEASH), str(os.getpid())),
+            str(self.program.path.absolute()),
             *("server", "start-dev"),
             *("--db-filename", str(self.database)),
             *("--ip", "127.0.0.1"),
