@@ -11,7 +11,7 @@ may_use_apt() {
     [ "$(id -u)" -eq 0 ] && [ -z "${BACKSTAY_NO_APT:-}" ] && command -v apt-get >/dev/null 2>&1
 }
 
-# Debian's tools are told at length what they do; it is shown only where they fail.
+# Package tools tell at length what they do; it is shown only where they fail.
 quietly() {
     output=$(mktemp)
     if DEBIAN_FRONTEND=noninteractive "$@" >"$output" 2>&1; then
@@ -72,10 +72,10 @@ setup_environment() {
     fi
     say "installing the pinned packages into $venv"
     # Wheels only: a compiler must not be needed. python-hostlist is pure Python and published as source alone.
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+    quietly "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
         --only-binary :all: --no-binary python-hostlist --use-pep517 -r "$here/requirements.lock" ||
         die "could not install the packages of requirements.lock; is a package index reachable?"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable "$here" ||
+    quietly "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable "$here" ||
         die "could not install Backstay itself from $here"
     printf '%s\n' "$wanted" >"$venv/.installed"
 }
