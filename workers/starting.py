@@ -11,7 +11,7 @@ from activities.cluster_desk import cluster_workflow_id
 from activities.configuration import Configuration
 from activities.discover import Newcomer
 from activities.modes import mode_for
-from activities.records import Attempt, JobKey
+from activities.records import Attempt, Job, JobKey
 from workflows.cluster import Cluster, ClusterStart
 from workflows.state import Terms, TrainingJobState
 from workflows.training_job import TrainingJob
@@ -58,7 +58,7 @@ async def start_watching(client: Client, configuration: Configuration, newcomer:
     A requeue resets SubmitTime, so a job with restarts may be known under an earlier one: then it is looked for first.
     Raises what Temporal's client raises when the server cannot be reached."""
     state = first_state(newcomer, configuration)
-    if newcomer.job.restart_count > 0 and await is_watched(client, state.key):
+    if newcomer.job.restart_count > 0 and await is_watched(client, state.key, newcomer.job):
         return False
     try:
         await client.start_workflow(
@@ -77,9 +77,13 @@ async def start_watching(client: Client, configuration: Configuration, newcomer:
     return True
 
 
-async def is_watched(client: Client, key: JobKey) -> bool:
-    """Whether a workflow of this job runs, under whatever submit time it was first seen."""
-    query = f"BackstayCluster = '{key.cluster}' AND BackstayJob = '{key.job_id}' AND ExecutionStatus = 'Running'"
+async def is_watched(client: Client, key: JobKey, job: Job) -> bool:
+    """Whether a workflow watches this job, under whatever submit time it was first seen; of a job that has ended, also whether one
+    did and is done with it (a restarted worker finds ended jobs again as long as Slurm remembers them)."""
+    watched = "ExecutionStatus = 'Running'"
+    if job.state.is_ended:
+        watched = f"({watched} OR CloseTime >= '{key.submitted_at:%Y-%m-%dT%H:%M:%SZ}')"
+    query = f"BackstayCluster = '{key.cluster}' AND BackstayJob = '{key.job_id}' AND {watched}"
     async for _ in client.list_workflows(query):
         return True
     return False
