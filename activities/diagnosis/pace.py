@@ -150,18 +150,27 @@ class Slowdown:
 
 FEWEST_STEPS = 8  # fewer say nothing about a trend
 CLEARLY_SLOWER = 1.25  # more than evaluation, data or routing usually cause
+_ZEROED_STEPS = 4  # fewer may be skipped steps while a loss scale settles
 BARELY_SLOWER = 1.03  # counts only where the steps are very even: ten times the usual spread
 
 
 def step_seconds(marks: Sequence[Mark]) -> list[tuple[int, float]]:
     """(line, seconds a step), from what the lines say or, where they do not, from their times and counts."""
     told = [(mark.line, mark.seconds) for mark in marks if mark.seconds is not None]
+    return told if len(told) >= FEWEST_STEPS else _timed(marks) or told
+
+
+def trend(marks: Sequence[Mark]) -> list[tuple[int, float]]:
+    """(line, cost of a step) in one unit, not always seconds: where lines tell a throughput, its inverse. For comparing only."""
+    told = [(mark.line, mark.seconds) for mark in marks if mark.seconds is not None]
     rated = [(mark.line, 1 / mark.rate) for mark in marks if mark.rate and mark.rate > 0 and isfinite(mark.rate)]
     if len(told) >= FEWEST_STEPS:
         # A progress bar's own rate is smoothed; a throughput beside it says more.
-        return rated if len(rated) >= len(told) and _spread([value for _, value in told]) == 0 else [(line, value) for line, value in told]
-    if len(rated) >= FEWEST_STEPS:
-        return rated
+        return rated if len(rated) >= len(told) and _spread([value for _, value in told]) == 0 else told
+    return rated if len(rated) >= FEWEST_STEPS else _timed(marks)
+
+
+def _timed(marks: Sequence[Mark]) -> list[tuple[int, float]]:
     timed = [mark for mark in marks if mark.at is not None and mark.iteration is not None]
     found: list[tuple[int, float]] = []
     for before, after in pairwise(timed):
@@ -175,7 +184,7 @@ def step_seconds(marks: Sequence[Mark]) -> list[tuple[int, float]]:
 
 def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
     """The slow-down these marks show, or None."""
-    steps = step_seconds(marks)[1:]  # the first step compiles and warms up
+    steps = trend(marks)[1:]  # the first step compiles and warms up
     if len(steps) < FEWEST_STEPS:
         return None
     values = [value for _, value in steps]
@@ -251,6 +260,8 @@ def numbers_of(marks: Sequence[Mark]) -> Numbers:
     if len(losses) < 2:
         return Numbers()
     tail = losses[-max(2, min(5, len(losses) // 4)) :]
+    if silent := _zeroed_from(marks):
+        return Numbers(is_nan=True, from_the_start=silent == losses[0][0], line=silent)
     bad = [isnan(value) or not isfinite(value) for _, value in losses]
     if all(isnan(value) or not isfinite(value) for _, value in tail):
         first = bad.index(True)
@@ -275,6 +286,18 @@ def numbers_of(marks: Sequence[Mark]) -> Numbers:
     ):
         return Numbers(spike_recovered=True, line=finite[where][0])
     return Numbers()
+
+
+def _zeroed_from(marks: Sequence[Mark]) -> int | None:
+    """The line from which on the gradient is not a number and the loss is printed as 0 (HF's nan filter), to the end; else None."""
+    both = [(mark.line, mark.loss, mark.gradient) for mark in marks if mark.loss is not None and mark.gradient is not None]
+    first: int | None = None
+    count = 0
+    for line, loss, gradient in reversed(both):
+        if loss != 0 or not isnan(gradient):
+            break
+        first, count = line, count + 1
+    return first if count >= _ZEROED_STEPS else None
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -13,6 +13,7 @@ from activities.diagnosis.scan import LineHits, MultiPattern
 from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Role, Signature
 from activities.logs.prefixes import Prefixed, parse_prefix
+from activities.logs.progress import ProgressMark, ProgressReader
 from activities.records import SignalSource
 
 FIRST_KEPT = 400  # hits of one signature kept with their text; beyond that they are counted
@@ -21,6 +22,7 @@ CONTEXT_BYTES = 24 << 10  # what stands before an exception: a traceback
 CONTEXTS_KEPT = 24
 WINDOW_EVERY = 16  # blocks of scan.READ_BYTES between two samples of progress, in the middle of a large log
 WHOLE_BYTES = 32 << 20  # a log up to this size is sampled everywhere
+PROGRESS_BYTES = 512 << 10  # of the head and of the tail: where the attempt began and how far it came
 TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
 MARKS_A_BLOCK = 2000  # progress lines taken apart per read; where every line is one, more would say nothing new
 
@@ -102,6 +104,7 @@ class Reading:
     bytes: int = 0
     last_text: str = ""
     last_at: datetime | None = None
+    progress: list[ProgressMark] = field(default_factory=list)  # of the head and the tail only
 
 
 class Reader:
@@ -127,6 +130,8 @@ class Reader:
         previous: tuple[int, bytes, int] | None = None
         with log.stream() as stream:
             for index, (offset, block) in enumerate(scan.blocks(stream)):
+                if index == 0:
+                    reading.progress += ProgressReader().read(block[:PROGRESS_BYTES]) if len(block) > PROGRESS_BYTES else ()
                 if previous is not None:
                     self._take_pace(state, *previous, sampled=index <= 1 or offset < WHOLE_BYTES or index % WINDOW_EVERY == 0)
                 previous = (offset, block, line)
@@ -135,6 +140,7 @@ class Reader:
             self._take_pace(state, *previous, sampled=True)
             reading.bytes += previous[0] + len(previous[1])
             state.take_tail(previous[1][-TAIL_LINES_BYTES:])
+            reading.progress += ProgressReader().read(_tail(previous[1], PROGRESS_BYTES))
         reading.lines = max(reading.lines, line)
         state.finish()
 
@@ -175,6 +181,11 @@ _CERTAIN_NODE = re.compile(
 )
 _NO_NODE = re.compile(r"(?:Error|Exception|Warning|Interrupt|\.py|\.cc|\.cpp)$")  # a class or a file before a colon
 _FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
+
+
+def _tail(block: bytes, size: int) -> bytes:
+    """The last lines of a block, beginning with a whole one."""
+    return block if len(block) <= size else block[block.find(b"\n", len(block) - size) + 1 :]
 
 
 class _LogState:

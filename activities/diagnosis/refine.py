@@ -11,6 +11,7 @@ from activities.diagnosis import pace
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.suspects import Whereabouts
+from activities.records import SignalSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Refined:
     cause: str
     confidence: float
     because: str
+    names_node: bool = False  # what the rule looked at condemns the node, whatever the line alone would ask for
+    evidence: Observation | None = None  # a line that says where, when it is not the primary
 
 
 Rule = Callable[[Context], Refined | None]
@@ -66,13 +69,13 @@ def _segfault(context: Context) -> Refined | None:
     if context.training_ended:
         return Refined("launcher_teardown_hang", 0.75, "the training had ended and was saved; the launcher crashed while it closed down")
     if context.follows_node:
-        return Refined("flaky_node_segfault", 0.8, "the same node crashed other work before")
+        return Refined("flaky_node_segfault", 0.8, "the same node crashed other work before", names_node=True)
     return None
 
 
 def _sigill(context: Context) -> Refined | None:
     if context.follows_node:
-        return Refined("faulty_node_sigill", 0.85, "other work failed on the same node and passed elsewhere")
+        return Refined("faulty_node_sigill", 0.85, "other work failed on the same node and passed elsewhere", names_node=True)
     count = context.facts.node_count or len(context.facts.nodes)
     if count > 1 and len(context.nodes) == 1 and _every_rank_speaks(context):
         return Refined("faulty_node_sigill", 0.75, f"one of {count} nodes only, though all run the same program")
@@ -85,7 +88,15 @@ def _every_rank_speaks(context: Context) -> bool:
 
 def _illegal_access(context: Context) -> Refined | None:
     if context.follows_node:
-        return Refined("illegal_memory_access_faulty_gpu", 0.82, "it follows the node: other work failed there before and not elsewhere")
+        because = "it follows the node: other work failed there before and not elsewhere"
+        return Refined("illegal_memory_access_faulty_gpu", 0.82, because, names_node=True)
+    return None
+
+
+def _earlier_memory_error(context: Context) -> Refined | None:
+    busy = any(item.cause in ("gpu_not_clean_at_start", "gpu_reset_required_xid_95") for item in context.observations)
+    if context.primary.source is SignalSource.KERNEL and busy and not context.stepped:
+        return Refined("gpu_reset_required_xid_95", 0.9, "the GPU already refused work when this job began", names_node=True)
     return None
 
 
@@ -117,7 +128,7 @@ def _cuda_oom(context: Context) -> Refined | None:
     if at_creation and not tried and not context.stepped:
         if context.follows_node:
             return Refined("faulty_gpu_oom_at_init", 0.82, "creating a context on an empty GPU failed, and the node has failed others")
-        if len(ranks) == 1 and (context.reading.world_size or 0) > 1 and _at_set_device(context):
+        if len(ranks) == 1 and (max(ranks) > 0 or (context.reading.world_size or 0) > 1) and _at_set_device(context):
             return Refined("faulty_gpu_oom_at_init", 0.72, "creating a context failed on one GPU of many before anything was allocated")
     if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
         return Refined("wrong_gpu_type", 0.6, f"an earlier attempt had {earlier[1]} GPUs")
@@ -236,6 +247,14 @@ def _barrier(context: Context) -> Refined | None:
     return None
 
 
+def _joined(context: Context) -> Refined | None:
+    found = re.search(r"(\d+)/(\d+) clients joined", context.primary.text)
+    tasks = context.facts.task_count
+    if found and tasks is not None and tasks == int(found[1]) != int(found[2]):
+        return Refined("launch_world_size_mismatch", 0.8, f"Slurm started {tasks} tasks, the program waits for {found[2]}")
+    return None
+
+
 def _address(context: Context) -> Refined | None:
     if context.seen("rendezvous_clash"):
         return Refined("rdzv_port_conflict", 0.82, "the port was taken and the rendezvous found there was not this job's (pytorch#116974)")
@@ -254,8 +273,12 @@ def _kill_task(context: Context) -> Refined | None:
 
 
 def _time_limit(context: Context) -> Refined | None:
-    if any(item.signature == "kill_task_failed" for item in context.observations):
-        return Refined("time_limit_unkillable_node_drained", 0.88, "the time limit was reached and Slurm could not end every process")
+    unkillable = [item for item in context.observations if item.signature == "kill_task_failed"]
+    if unkillable:
+        # Where the step was cancelled says nothing; where a process would not die does.
+        where = next((item for item in unkillable if item.named_node), unkillable[0])
+        because = "the time limit was reached and Slurm could not end every process"
+        return Refined("time_limit_unkillable_node_drained", 0.88, because, evidence=where)
     return None
 
 
@@ -302,6 +325,8 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "sigill_config_regression": (_sigill,),
     "illegal_memory_access_app_bug": (_illegal_access,),
     "cuda_oom": (_cuda_oom,),
+    "ecc_uncorrectable": (_earlier_memory_error,),
+    "nodes_started_too_far_apart": (_joined,),
     "host_oom_cgroup": (_host_oom,),
     "parallel_fs_unavailable": (_io_error,),
     "checkpoint_corrupt": (_checkpoint,),

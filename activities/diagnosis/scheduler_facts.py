@@ -27,6 +27,7 @@ _BAD_STATES = {
 }
 _FAILED_WORDS = re.compile(r"(?i)fail|sigill|sigsegv|segfault|crash|mismatch|error|killed|abort|ecc|xid|illegal|wrong")
 _PASSED_WORDS = re.compile(r"(?i)complet|pass|\bok\b|success|healthy")
+_NODE_KEYS = ("failed_node", "failing_node", "node", "nodes", "host")  # who failed goes before who took part
 _EARLIER_KEYS = ("previous", "earlier", "last_attempt")
 
 
@@ -230,9 +231,9 @@ def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[str, str, int]]:
                 continue
             yield from _accounts(item, is_failure)
     elif isinstance(value, Mapping):
-        node = value.get("node") or value.get("nodes") or value.get("host")
+        node = next((found for key in _NODE_KEYS if (found := value.get(key)) is not None), None)
         if node is not None:
-            said = " ".join(str(inner) for key, inner in value.items() if key not in ("node", "nodes", "host", "job", "job_id", "time"))
+            said = " ".join(str(inner) for key, inner in value.items() if key not in (*_NODE_KEYS, "job", "job_id", "time"))
             ratio = re.search(r"\b(\d+) ?(?:/|of) ?\d+\b", said)
             for name in _nodes(node):
                 yield name, said, max(1, int(ratio[1])) if ratio and int(ratio[1]) < 1000 else 1

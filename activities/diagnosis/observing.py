@@ -1,0 +1,128 @@
+"""Everything beside the log as observations: the scheduler's words and states, kernel findings, GPU readings. Pure; case.py asks."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.scan import MultiPattern
+from activities.diagnosis.scheduler_facts import SchedulerFacts
+from activities.diagnosis.signals import Signals
+from activities.diagnosis.signatures import Role, Signature, Where
+from activities.gpu.findings import GpuFinding, KernelFinding
+from activities.gpu.findings import Role as GpuRole
+from activities.gpu.kernel import judge_bursts, read_kernel_log
+from activities.records import SignalSource
+
+_SCHEDULER_STATES: Mapping[str, tuple[str, float]] = {
+    # Slurm's own verdicts (slurm.h enum job_states); a log line that explains one goes before it
+    "OUT_OF_MEMORY": ("host_oom_cgroup", 0.9),
+    "NODE_FAIL": ("node_failure", 0.94),
+    "BOOT_FAIL": ("node_failure", 0.8),
+    "TIMEOUT": ("time_limit", 0.93),
+    "DEADLINE": ("time_limit", 0.9),
+    "PREEMPTED": ("preempted", 0.94),
+}
+_EXIT_CODES: Mapping[int, tuple[str, float]] = {
+    # 128 + signal, as shells and srun tell it
+    132: ("sigill_config_regression", 0.55),
+    135: ("dataloader_bus_error_shm", 0.5),
+    139: ("segfault_rank", 0.5),
+    129: ("sighup_session_closed", 0.6),
+}
+
+
+_EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
+_NODE_REASON = re.compile(r"^(?:node_)?reasons?[.=](?P<node>[A-Za-z][\w.-]*)[:=] ")
+
+
+class SchedulerWords:
+    """Signatures looked for in what the scheduler said; compiled once."""
+
+    def __init__(self, rows: Sequence[Signature]) -> None:
+        self._rows = {row.id: row for row in rows if row.where is not Where.LOG and row.role in (Role.PRIMARY, Role.CASCADE, Role.HINT)}
+        self._extracts = {row.id: re.compile(row.extracts) for row in self._rows.values() if row.extracts}
+        self._matcher = MultiPattern({row.id: row.pattern for row in self._rows.values()})
+
+    def observations(self, facts: SchedulerFacts) -> list[Observation]:
+        """Hits in the account of this attempt, with the node a reason is about."""
+        found: list[Observation] = []
+        data = facts.text.encode()
+        for hit in self._matcher.scan(data):
+            text = data[hit.start : hit.end].decode(errors="replace")
+            about = _NODE_REASON.match(text)
+            for row in (self._rows[name] for name in hit.ids):
+                groups = match.groupdict() if (pattern := self._extracts.get(row.id)) and (match := pattern.search(text)) else {}
+                named = next((value for name, value in groups.items() if name.startswith("node") and value), None)
+                found.append(
+                    Observation(
+                        signature=row.id,
+                        role=row.role,
+                        weight=row.weight,
+                        text=text[:600],
+                        cause=row.cause,
+                        source=SignalSource.SCHEDULER,
+                        named_node=named or (about["node"] if about else None),
+                    )
+                )
+        return found
+
+
+def kernel_findings(signals: Signals, reading: Reading) -> tuple[KernelFinding, ...]:
+    """Kernel lines of every node, and those that landed in the job's log; one finding a burst."""
+    findings: list[KernelFinding] = []
+    for node, text in signals.kernel_logs.items():
+        findings += read_kernel_log(text, node or None)
+    if reading.kernel_lines and not findings:
+        findings += read_kernel_log("\n".join(reading.kernel_lines))
+    return judge_bursts(findings)
+
+
+def of_kernel(finding: KernelFinding) -> Observation:
+    """A kernel finding as an observation."""
+    return Observation(
+        signature=finding.event,
+        role=Role.PRIMARY if finding.role is GpuRole.PRIMARY else Role.HINT,
+        weight=finding.confidence,
+        text=finding.text,
+        cause=finding.cause,
+        source=SignalSource.KERNEL,
+        line=finding.line,
+        at=finding.at,
+        node=finding.node,
+        gpu=finding.gpu,
+        isolate=finding.isolate,
+    )
+
+
+def of_gpu(finding: GpuFinding, facts: SchedulerFacts) -> Observation:
+    """A reading as an observation."""
+    # A node may be called gpu-02; only the job's own list tells it from a device.
+    is_node = finding.node is None and finding.gpu in facts.nodes
+    return Observation(
+        signature=finding.reading,
+        role=Role.PRIMARY if finding.role is GpuRole.PRIMARY else Role.HINT,
+        weight=finding.confidence,
+        text=f"{finding.reading} = {finding.value}",
+        cause=finding.cause,
+        source=SignalSource.GPU,
+        node=finding.gpu if is_node else finding.node,
+        gpu=None if is_node else finding.gpu,
+        isolate=finding.isolate,
+    )
+
+
+def of_state(facts: SchedulerFacts) -> list[Observation]:
+    """Slurm's state, lost nodes and exit codes as observations."""
+    found: list[Observation] = []
+    if facts.state in _SCHEDULER_STATES:
+        cause, weight = _SCHEDULER_STATES[facts.state]
+        found.append(Observation("slurm_state", Role.PRIMARY, weight, f"Slurm says {facts.state}", cause, SignalSource.SCHEDULER))
+    if facts.lost_nodes and facts.state not in ("COMPLETED",):
+        text = f"Slurm lost {', '.join(facts.lost_nodes[:8])}"
+        named = facts.lost_nodes[0] if len(facts.lost_nodes) == 1 else None
+        found.append(Observation("slurm_node_lost", Role.PRIMARY, 0.93, text, "node_failure", SignalSource.NODE, node=named))
+    code = facts.exit_code or _EXIT_SIGNALS.get(facts.exit_signal or 0)
+    if code is not None and code in _EXIT_CODES:
+        cause, weight = _EXIT_CODES[code]
+        found.append(Observation("exit_code", Role.CASCADE, weight, f"exit code {code}", cause, SignalSource.SCHEDULER))
+    return found

@@ -1,0 +1,231 @@
+"""When no line tells of a failure: slower, standing still, wrong numbers, ended without a word, or nothing wrong at all. Pure.
+
+Called by case.py, with the case whose signals are looked at."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from activities.diagnosis import flight_recorder, pace
+from activities.diagnosis.causality import Verdict
+from activities.diagnosis.causes import UNKNOWN, cause_of
+from activities.diagnosis.reading import Observation
+from activities.diagnosis.refine import Refined
+from activities.diagnosis.shown import short, shown_lines
+from activities.diagnosis.signatures import Role
+from activities.gpu.findings import Role as GpuRole
+from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SymptomKind
+
+if TYPE_CHECKING:
+    from activities.diagnosis.case import Case
+
+_SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
+_SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
+
+
+def of_no_event(case: "Case", verdict: Verdict) -> Judgement:
+    slow = _slow(case)
+    if slow is not None and not case.facts.ended_badly and not case.facts.ended_well:
+        return slow
+    bad = _bad_numbers(case)
+    if bad is not None:
+        return bad
+    hang = _hang(case)
+    if hang is not None:
+        return hang
+    if case.facts.ended_badly and case.facts.state != "CANCELLED":  # somebody's wish is no fault
+        return _unexplained(case, verdict)
+    notice = max(case.notices, key=lambda item: item.weight, default=None)
+    recovered = [item for item in verdict.recovered if (cause := cause_of(item.cause or "")) and cause.symptom is SymptomKind.NONE]
+    if notice is None and recovered:
+        notice = recovered[0]
+    if notice is not None:
+        return case.finish(notice.cause or UNKNOWN, notice.weight, notice, [], cascades=0, refined=None, symptom=SymptomKind.NONE)
+    return _benign(case)
+
+
+def _slow(case: "Case") -> Judgement | None:
+    if case.seen("ofi_init_failed") and case.seen("network_socket") and not case.seen("network_fast"):
+        item = next(item for item in case.observations if item.signature == "ofi_init_failed")
+        refined = Refined("rdma_fallback_to_tcp", 0.75, "the fast transport did not start, NCCL uses TCP sockets")
+        return case.finish(refined.cause, refined.confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    degraded = next(
+        (
+            item
+            for item in case.observations
+            if item.cause in ("ib_port_error", "ib_port_down_degraded") and item.role in (Role.PRIMARY, Role.HINT)
+        ),
+        None,
+    )
+    if degraded is not None and (case.slowdown is not None or case.seen("ib_device_marked_failed")):
+        same = [item for item in case.observations if item.cause in ("ib_port_error", "ib_port_down_degraded") and item is not degraded]
+        refined = Refined("ib_port_down_degraded", 0.78, "a port failed and the job goes on without it")
+        return case.finish(refined.cause, refined.confidence, degraded, same, cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    reported = next((item for item in case.observations if item.signature == "straggler_reported"), None)
+    if reported is not None:
+        refined = Refined("slow_gpu_straggler", 0.7, "the job's own straggler detection names it")
+        return case.finish(refined.cause, 0.7, reported, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    ranks = pace.slow_ranks(case.reading.marks)
+    if ranks:
+        shared = _share_a_nic(case, ranks)
+        cause, confidence = ("nic_gpu_topology_slow", 0.66) if shared else ("slow_gpu_straggler", 0.6)
+        mark = next(mark for mark in case.reading.marks if mark.by_rank)
+        item = Observation(
+            "slow_ranks",
+            Role.PRIMARY,
+            confidence,
+            f"ranks {short(ranks)} are slower than the others",
+            cause,
+            line=mark.line,
+            rank=ranks[0] if len(ranks) == 1 or shared else None,
+        )
+        refined = Refined(cause, confidence, "they share one network adapter" if shared else "the same ranks each time")
+        return case.finish(cause, confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    if case.slowdown is None:
+        return None
+    cause = "slow_node_intermittent" if case.slowdown.comes_and_goes else "slow_gpu_straggler"
+    text = f"a step takes {case.slowdown.late_seconds:.4g} s, it took {case.slowdown.early_seconds:.4g} s"
+    item = Observation("slowdown", Role.PRIMARY, 0.5, text, cause, line=case.slowdown.since_line)
+    how = "now and then" if case.slowdown.comes_and_goes else "and stays so"
+    return case.finish(cause, 0.5, item, [], cascades=0, refined=Refined(cause, 0.5, how), symptom=SymptomKind.SLOWDOWN)
+
+
+def _share_a_nic(case: "Case", ranks: Sequence[int]) -> bool:
+    nics: dict[int, set[str]] = {}
+    for item in case.observations:
+        if item.signature == "nccl_channel_nic" and item.rank is not None and "nic" in item.groups:
+            nics.setdefault(item.rank, set()).add(item.groups["nic"])
+    used = [nics[rank] for rank in ranks if rank in nics]
+    return len(ranks) >= 2 and len(used) >= 2 and bool(set.intersection(*used))
+
+
+def _bad_numbers(case: "Case") -> Judgement | None:
+    if not (case.numbers.is_nan or case.numbers.diverged):
+        return None
+    text = "the loss is not a number" if case.numbers.is_nan else "the loss has diverged"
+    item = Observation("numbers", Role.PRIMARY, 0.75, text, "loss_divergence_nan", line=case.numbers.line, position=case.reading.bytes)
+    return case.of_primary(item, Verdict(item, (), 0, False, ()))
+
+
+def _hang(case: "Case") -> Judgement | None:
+    if case.facts.ended_badly or case.facts.ended_well:
+        return None
+    step = pace.step_seconds(case.reading.marks)
+    usual = sorted(value for _, value in step)[len(step) // 2] if step else 60.0
+    last = next((mark for mark in reversed(case.reading.marks) if mark.iteration is not None), None)
+    silent = case.facts.silent_seconds
+    since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
+    told = case.signals.symptom is not None and case.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
+    phase = case.phase_at(case.reading.bytes + 1)
+    patience = _SILENT_IN_A_PHASE if phase in ("evaluation", "checkpoint", "preprocess") else _SILENT_SECONDS
+    stands = (
+        told
+        or (silent is not None and silent > max(patience, 10 * usual))
+        or (since_step is not None and since_step > max(300.0, 10 * usual))
+    )
+    if not stands:
+        return None
+    line = last.line if last else None
+    text = "no step since" if last is None else f"no step after iteration {last.iteration}"
+    flight = case.flight if case.flight is not None and case.flight.finding is not flight_recorder.Finding.NOTHING else None
+    rank = flight.ranks[0] if flight is not None and len(flight.ranks) == 1 else None
+    if flight is not None and flight.finding is flight_recorder.Finding.MISMATCH:
+        cause, confidence, why = "collective_mismatch", 0.85, flight.because
+    elif flight is not None and flight.ranks:
+        cause, confidence, why = UNKNOWN, 0.5, f"ranks {short(flight.ranks)} of group {flight.group}: {flight.because}"
+    elif case.training_ended_at is not None:
+        cause, confidence, why = "launcher_teardown_hang", 0.7, "the training had ended, its launcher has not"
+    elif phase == "evaluation" and (told or silent):
+        stuck = case.seen("dataloader_stuck")
+        cause, confidence, why = ("dataloader_deadlock_eval" if stuck else "rank_deadlock_in_eval"), 0.6, "evaluation had begun"
+    elif not told and not silent and (phase in ("evaluation", "checkpoint") or _did_something_else_since(case, last)):
+        return None
+    elif case.seen("dataloader_stuck"):
+        cause, confidence, why = "dataloader_deadlock_eval", 0.55, "a data loader stands still"
+    elif _hardware_is_clean(case):
+        cause, confidence, why = "nccl_library_bug_hang", 0.55, "kernel logs and GPUs of all nodes are clean, so a collective is stuck"
+    else:
+        cause, confidence, why = UNKNOWN, 0.3, "nothing tells why"
+    item = Observation("no_progress", Role.PRIMARY, confidence, text, cause, line=line, rank=rank)
+    return case.finish(cause, confidence, item, [], cascades=0, refined=Refined(cause, confidence, why), symptom=SymptomKind.HANG)
+
+
+def _did_something_else_since(case: "Case", last: pace.Mark | None) -> bool:
+    """True when the last step was followed by a save or an evaluation, begun or ended: that time was not spent standing still."""
+    return last is not None and any(
+        position > last.position and phase[1:] in ("evaluation", "checkpoint") for position, _, phase, _ in case.reading.phases
+    )
+
+
+def _hardware_is_clean(case: "Case") -> bool:
+    """Looked at and clean, which is more than not looked at."""
+    looked = bool(case.signals.kernel_logs) and bool(case.signals.gpu_snapshots)
+    return (
+        looked
+        and not any(finding.role is GpuRole.PRIMARY for finding in case.kernel)
+        and not any(finding.role is GpuRole.PRIMARY for finding in case.gpu)
+    )
+
+
+def _unexplained(case: "Case", verdict: Verdict) -> Judgement:
+    recovered = [item for item in verdict.recovered if item.role is Role.PRIMARY]
+    last = recovered[-1] if recovered else None
+    summary = f"the job ended as {case.facts.state or 'failed'} and nothing says why"
+    return Judgement(
+        symptom=case.symptom(None, None, default=SymptomKind.CRASH),
+        diagnosis=Diagnosis(
+            cause=UNKNOWN,
+            confidence=0.2,
+            summary=summary,
+            primary=PrimaryEvent(text=last.text, line=last.line, at=last.at, rank=last.rank, node=last.node) if last else None,
+            cascades=case.count(Role.CASCADE),
+            benign=case.count(Role.BENIGN),
+        ),
+        attribution=Attribution(abstained=True, sources=("signatures",)),
+        progress=case.progress(),
+    )
+
+
+def _benign(case: "Case") -> Judgement:
+    """Nothing is wrong; the most alarming of the harmless things is named."""
+    scores: dict[str, float] = {"nothing_alarming": 0.0}
+    if case.numbers.spike_recovered:
+        scores["loss_spike_recovered"] = 1.0
+    for finding in case.kernel:
+        if (
+            finding.role in (GpuRole.BENIGN, GpuRole.CONSEQUENCE)
+            and (cause := cause_of(finding.cause)) is not None
+            and cause.domain is Domain.NONE
+        ):
+            scores[cause.slug] = max(scores.get(cause.slug, 0), 0.9)
+    for item in case.reading.observations:
+        if item.role in (Role.BENIGN, Role.HINT) and (cause := cause_of(item.cause or "")) is not None and cause.domain is Domain.NONE:
+            scores[cause.slug] = max(scores.get(cause.slug, 0), item.weight)
+    for _, _, phase, text in case.reading.phases:
+        match phase:
+            case "-training" if "exiting program" in text:
+                scores["graceful_exit_duration"] = 0.95
+            case "-training":
+                scores["graceful_exit_duration"] = max(scores.get("graceful_exit_duration", 0), 0.45)
+            case "+checkpoint" | "-checkpoint":
+                scores["checkpoint_save_pause"] = 0.6 if phase[0] == "-" else scores.get("checkpoint_save_pause", 0.55)
+            case "+evaluation" | "-evaluation":
+                scores["evaluation_phase"] = max(scores.get("evaluation_phase", 0), 0.58)
+            case _:
+                continue
+    slug = max(scores, key=lambda name: scores[name])
+    cause = cause_of(slug)
+    shown = next((item for item in case.reading.observations if item.cause == slug), None)
+    return Judgement(
+        symptom=SymptomKind.NONE,
+        diagnosis=Diagnosis(
+            domain=Domain.NONE,
+            cause=slug,
+            confidence=0.8 if case.facts.says_anything or case.reading.marks else 0.5,
+            summary=cause.means if cause else "",
+            primary=PrimaryEvent(text=shown.text, line=shown.line, at=shown.at, rank=shown.rank, node=shown.node) if shown else None,
+            benign=case.count(Role.BENIGN),
+            lines=shown_lines([shown] if shown else []),
+        ),
+        attribution=Attribution(abstained=True, sources=("signatures",)),
+        progress=case.progress(),
+    )
