@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import AwareDatetime
 
 from activities.logs.paths import LogRoots, PathRefused
+from activities.logs.progress_rules import count_in
 from activities.records import Record
 
 MOST_ENTRIES = 10_000  # of one directory; beyond that the newest cannot be told and the scan says so
@@ -233,9 +234,10 @@ def _candidate(entry: "os.DirEntry[str]", names: Set[str]) -> _Candidate | None:
         return None
     for layout in _LAYOUTS:
         match = layout.pattern.fullmatch(entry.name)
+        iteration = count_in(match["iteration"]) if match else None
         try:
-            if match and (entry.is_file() if layout.is_file else entry.is_dir()):
-                return _Candidate(int(match["iteration"]), Path(entry.path), layout)
+            if iteration is not None and (entry.is_file() if layout.is_file else entry.is_dir()):
+                return _Candidate(iteration, Path(entry.path), layout)
         except OSError:
             continue  # a dangling link, or an entry deleted since
     return None

@@ -14,7 +14,14 @@ from activities.records import Action, Domain, Mode, SymptomKind
 
 
 def _duration(value: Any) -> Any:
-    """`90`, `90s`, `15m`, `24h`, `7d` or an ISO 8601 duration."""
+    """`90`, `90s`, `15m`, `24h`, `7d` or an ISO 8601 duration. What no timedelta can hold is left as it is, for pydantic to refuse."""
+    try:
+        return _in_seconds(value)
+    except OverflowError:
+        return value
+
+
+def _in_seconds(value: Any) -> Any:
     if isinstance(value, str) and value[:-1].strip().replace(".", "", 1).isdigit() and value[-1] in "smhd":
         return timedelta(seconds=float(value[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[value[-1]])
     if isinstance(value, str) and value.replace(".", "", 1).isdigit():
@@ -22,7 +29,10 @@ def _duration(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+LONGEST_DURATION = timedelta(days=3653)
+"""Ten years: a moment so far off is still a date, so that no deadline computed from a setting can fail inside a workflow."""
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=LONGEST_DURATION)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 

@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from activities.configuration import Configuration, Section
+from activities.configuration import LONGEST_DURATION, Configuration, Section
 from activities.diagnosis.causes import UNKNOWN, causes
 
 PREFIX = "BACKSTAY__"
@@ -99,6 +99,8 @@ def _read(path: Path) -> tuple[Node | None, dict[str, Any]]:
         line = f":{mark.line + 1}" if mark is not None else ""
         said = (error.problem or error.context or "cannot be parsed").splitlines()[0]
         raise ConfigurationError(f"{path}{line}: is not valid YAML: {said}; check the indentation and quotes there") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path}: nests too deeply to be a configuration; flatten it") from None
     except YAMLError as error:
         raise ConfigurationError(f"{path}: is not valid YAML: {str(error).splitlines()[0]}") from None
     if data is None:
@@ -135,8 +137,8 @@ def _value(variable: str, text: str) -> Any:
         return text
     try:
         return YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
-        raise ConfigurationError(f"environment variable {variable}: is not a valid YAML list or mapping: {text!r}") from None
+    except (YAMLError, RecursionError):
+        raise ConfigurationError(f"environment variable {variable}: is not a valid YAML list or mapping: {_shown(text)}") from None
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,8 +178,17 @@ def _real_place(loc: Place, kind: str) -> Place:
     return tuple(place)
 
 
+_MOST_SHOWN = 80  # characters of a wrong value: enough to find it
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+
+
 def _said(place: Place, error: ErrorDetails, source: _Source) -> str:
     value, context = error["input"], error.get("ctx", {})
+    found = _shown(value)
     match error["type"]:
         case "extra_forbidden":
             return f"unknown key; {_nearest_key(place, source)}"
@@ -186,23 +197,25 @@ def _said(place: Place, error: ErrorDetails, source: _Source) -> str:
         case "enum" | "literal_error":
             allowed = str(context.get("expected", ""))
             near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", allowed), 1)
-            return f"{value!r} is not known; " + (f"did you mean {near[0]}?" if near else f"use one of {allowed.replace(chr(39), '')}")
+            return f"{found} is not known; " + (f"did you mean {near[0]}?" if near else f"use one of {allowed.replace(chr(39), '')}")
         case "time_delta_parsing" | "time_delta_type":
-            return f"{value!r} is no duration; write 90s, 15m, 24h or 7d"
+            return f"{found} is no duration; write 90s, 15m, 24h or 7d"
         case "greater_than" if "timedelta" in error["msg"]:
-            return f"{value!r} is out of range; it must be longer than 0 s"
+            return f"{found} is out of range; it must be longer than 0 s"
+        case "less_than_equal" if "timedelta" in error["msg"]:
+            return f"{found} is out of range; it must be {LONGEST_DURATION.days}d or less"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            return f"{value!r} is out of range; it {error['msg'].replace('Input should', 'must')}"
+            return f"{found} is out of range; it {error['msg'].replace('Input should', 'must')}"
         case "string_pattern_mismatch":
-            return f"{value!r} does not have the form {context.get('pattern')}"
+            return f"{found} does not have the form {context.get('pattern')}"
         case "string_type":
-            return f"{value!r} is no text; put it in quotes"
+            return f"{found} is no text; put it in quotes"
         case "model_type" | "model_attributes_type":
-            return f"needs keys below it ({', '.join(_fields(_section(place)))}), not {value!r}"
+            return f"needs keys below it ({', '.join(_fields(_section(place)))}), not {found}"
         case "tuple_type":
-            return f"{value!r} is no list; write [{value}]"
+            return f"{found} is no list; write [{found.strip(chr(39))}]"
         case _:
-            return f"{error['msg'].replace('Input should', 'must').lower()} (found {value!r})"
+            return f"{error['msg'].replace('Input should', 'must').lower()} (found {found})"
 
 
 def _nearest_key(place: Place, source: _Source) -> str:

@@ -198,3 +198,11 @@ def test_too_many_entries_are_said_to_be_too_many(disk: Disk) -> None:
         (disk.root / f"sample-{number}").touch()
     with pytest.raises(CheckpointsUnreadable, match="only the checkpoints"):
         disk.newest()
+
+
+def test_a_number_longer_than_any_count_names_no_checkpoint(disk: Disk) -> None:
+    """Python refuses to read 5,000 digits, and JSON for programs ends at 64 bits; either would blind a command to every job."""
+    disk.write("iter_0000100/mp_rank_00/model.pt")
+    disk.write(f"iter_{'9' * 20}/mp_rank_00/model.pt")
+    disk.write(f"checkpoint-{'9' * 200}/trainer_state.json")
+    assert disk.iteration() == 100

@@ -95,6 +95,12 @@ def test_a_key_like_no_other_is_told_the_known_ones(tmp_path: Path) -> None:
         ("policy: {mode: 7}", "policy.mode: 7 is not known; use one of observe, approve or auto"),
         ("watch: {poll_interval: 5x}", "watch.poll_interval: '5x' is no duration; write 90s, 15m, 24h or 7d"),
         ("watch: {poll_interval: 0s}", "watch.poll_interval: '0s' is out of range; it must be longer than 0 s"),
+        ("watch: {poll_interval: 99999999d}", "watch.poll_interval: '99999999d' is out of range; it must be 3653d or less"),
+        (f"watch: {{poll_interval: {'9' * 30}s}}", f"watch.poll_interval: '{'9' * 30}s' is no duration; write 90s, 15m, 24h or 7d"),
+        (
+            f"temporal: {{ui_port: {'x' * 500}}}",
+            f"temporal.ui_port: must be a valid integer, unable to parse string as an integer (found '{'x' * 78}…)",
+        ),
         ("policy: {limits: {restarts: -1}}", "policy.limits.restarts: -1 is out of range; it must be greater than or equal to 0"),
         ("policy: {rules: [{do: stopp}]}", "policy.rules[0].do: 'stopp' is not known; did you mean stop?"),
         ("policy: {rules: [{when: {}}]}", "policy.rules[0].do: is missing and has no default"),
@@ -207,3 +213,8 @@ def test_with_signatures_of_their_own_operators_may_name_causes_of_their_own(tmp
     text = MINIMAL + "attribution: {signatures: [mine.yaml]}\npolicy: {rules: [{do: hold, when: {cause: our_fabric, domain: network}}]}\n"
     [rule] = load_configuration(written(tmp_path, text), {}).policy.rules
     assert (rule.when.cause, rule.when.domain) == ("our_fabric", Domain.NETWORK)
+
+
+def test_a_file_that_nests_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    problem = problem_in(tmp_path, "cluster: " + "[" * 5000 + "]" * 5000)
+    assert problem == "backstay.yaml: nests too deeply to be a configuration; flatten it"

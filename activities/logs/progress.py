@@ -30,6 +30,7 @@ from activities.logs.progress_rules import (
     MarkKind,
     Rule,
     bar_in,
+    count_in,
     loss_in,
     step_seconds_in,
 )
@@ -112,7 +113,7 @@ class ProgressReader:
         number = _number(groups["iteration"])
         return ProgressMark(
             kind=MarkKind.ITERATION,
-            iteration=None if number is None or not math.isfinite(number) else int(number),
+            iteration=None if number is None or not math.isfinite(number) else count_in(str(int(number))),
             step_seconds=_number(groups["step_seconds"]) if groups.get("step_seconds") else step_seconds_in(text),
             loss=_number(groups["loss"]) if groups.get("loss") else loss_in(text),
             at=at,
@@ -145,7 +146,8 @@ class ProgressReader:
         if not label.strip() and self._is_within_a_longer_bar(done, total):
             return ProgressMark(kind=MarkKind.EVALUATION_ENDED if done >= total else MarkKind.EVALUATION_STARTED, at=at)
         epoch = BAR_EPOCH.search(label)
-        return _iteration_mark(done + (int(epoch["epoch"]) * total if epoch else 0), text, at)
+        epochs_before = count_in(epoch["epoch"]) if epoch else 0
+        return _iteration_mark(None if epochs_before is None else _bounded(done + epochs_before * total), text, at)
 
     def _is_within_a_longer_bar(self, done: int, total: int) -> bool:
         """The Hugging Face Trainer shows evaluation as a second, shorter bar without a label, inside the one of training."""
@@ -166,23 +168,28 @@ def _mark_of(rule: Rule, match: re.Match[str], text: str, at: datetime | None) -
             return None
         if iteration is None and (number := CHECKPOINT_NUMBER.search(text, match.start())):
             iteration = number["iteration"] or number["named"]
-    return ProgressMark(kind=rule.kind, iteration=None if iteration is None else int(iteration), at=at)
+    return ProgressMark(kind=rule.kind, iteration=count_in(iteration), at=at)
 
 
 def _count_of(match: re.Match[str]) -> int | None:
     """The iteration over all epochs, where the line counts within one."""
     groups: dict[str, Any] = match.groupdict()
-    if groups.get("iteration") is None:
-        return None
-    within = int(groups["iteration"])
-    return within + int(groups["epoch"]) * int(groups["total"]) if groups.get("total") else within
+    within = count_in(groups.get("iteration"))
+    if within is None or not groups.get("total"):
+        return within
+    epochs_before, epoch_length = count_in(groups["epoch"]), count_in(groups["total"])
+    return None if epochs_before is None or epoch_length is None else _bounded(within + epochs_before * epoch_length)
+
+
+def _bounded(count: int) -> int | None:
+    return count_in(str(count))
 
 
 def _iteration_mark(iteration: int | None, text: str, at: datetime | None) -> ProgressMark:
     overall = GLOBAL_STEP.search(text)
     return ProgressMark(
         kind=MarkKind.ITERATION,
-        iteration=int(overall["iteration"]) if overall else iteration,
+        iteration=count_in(overall["iteration"]) if overall else iteration,
         step_seconds=step_seconds_in(text),
         loss=loss_in(text),
         at=at,

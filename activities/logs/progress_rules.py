@@ -228,6 +228,14 @@ CHECKPOINT_NUMBER = re.compile(
     r"(?i)(?<![a-z])(?:iteration|iter|global_?step|step|updates?)[-_= :]{0,3}\s{0,8}0*(?P<iteration>\d+)|checkpoint[-_]0*(?P<named>\d+)"
 )
 
+_LONGEST_COUNT = 15  # digits; no training run counts as far, and JSON for programs ends at 64 bits
+
+
+def count_in(digits: str | None) -> int | None:
+    """An iteration as a log or a file name writes it; None for what is longer than any count (and for None)."""
+    return None if digits is None or len(digits) > _LONGEST_COUNT else int(digits)
+
+
 _BAR_COUNT = re.compile(r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[\d+:\d\d(?::\d\d)?<")
 _BAR_PERCENT = re.compile(r":?\s{0,4}\d{1,3}%$")
 BAR_EPOCH = re.compile(r"(?i)epoch:?\s?\[?(?P<epoch>\d+)")

@@ -293,3 +293,18 @@ def test_the_fold_is_the_same_in_one_read_or_bounded_whatever_comes(marks: list[
     assert len(progress.step_samples) <= 40
     assert len(progress.checkpoint_times) <= 8
     assert Progress.model_validate_json(progress.model_dump_json()).iteration == progress.iteration
+
+
+@pytest.mark.parametrize("digits", ["9" * 20, "9" * 4000])
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        (" iteration {}/ 100000 | elapsed time per iteration (ms): 1000.0 |", None),
+        ("epoch {}: 12%|#1        | 12/100 [00:12<01:28,  1.00it/s]", None),
+        ("Saving checkpoint at iteration {}: successfully saved", None),
+        ("{{'loss': 1.0, 'global_step': {}}} step: 3 loss: 2.0", None),
+        ("at {} of all", r"at (?P<iteration>\d+) of all"),
+    ],
+)
+def test_a_number_longer_than_any_count_is_no_iteration(line: str, pattern: str | None, digits: str) -> None:
+    assert all(mark.iteration is None or mark.iteration < 10**15 for mark in marks_of(line.format(digits), pattern=pattern))
