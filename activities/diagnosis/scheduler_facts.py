@@ -118,7 +118,7 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         count = int(found[1])
     return SchedulerFacts(
         state=state,
-        exit_code=exit_code or derived,
+        exit_code=derived if derived and not exit_code else exit_code,  # a step failed under a script that ended well
         exit_signal=exit_signal,
         nodes=nodes,
         node_count=_integer(count),

@@ -78,6 +78,8 @@ class Whereabouts:
             return self.node_of_rank(item.rank)
         if item.source is SignalSource.SCHEDULER and len(self._facts.lost_nodes) == 1:
             return self._facts.lost_nodes[0], f"Slurm lost {self._facts.lost_nodes[0]}"
+        if item.source is SignalSource.SCHEDULER and len(self._facts.drained_nodes) == 1:
+            return self._facts.drained_nodes[0], f"Slurm drained {self._facts.drained_nodes[0]}"
         root = next((failure for failure in self._reading.failures if failure.is_root_cause and failure.host), None)
         if root is not None and item.source is not SignalSource.SCHEDULER:
             return self.canonical(root.host), f"the launcher saw the first failure on {root.host}"

@@ -1,0 +1,123 @@
+"""Slower, uneven, wrong numbers: what the job's own figures say, and what they do not."""
+
+import random
+
+import pytest
+
+from activities.diagnosis.pace import Mark, host_memory_grew, mark_of, numbers_of, slow_ranks, slowdown_of, step_seconds
+
+
+def marks(*seconds: float) -> list[Mark]:
+    return [
+        Mark(position=n, line=n, iteration=n, seconds=value, rate=None, loss=None, gradient=None, at=None)
+        for n, value in enumerate(seconds)
+    ]
+
+
+def losses(*values: float) -> list[Mark]:
+    return [
+        Mark(position=n, line=n, iteration=n, seconds=None, rate=None, loss=value, gradient=None, at=None) for n, value in enumerate(values)
+    ]
+
+
+def around(value: float, count: int, spread: float = 0.002, seed: int = 3) -> list[float]:
+    dice = random.Random(seed)
+    return [value * (1 + dice.uniform(-spread, spread)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("line", "iteration", "seconds", "loss"),
+    [
+        ("iteration    31196/  115311 | elapsed time per iteration (s): 105.81 | lm loss: 2.218897E+00 |", 31196, 105.81, 2.218897),
+        ("iteration 33150/ 311541 | elapsed time per iteration (ms): 23677.5 | lm loss: 2.7 |", 33150, 23.6775, 2.7),
+        ("step=1200 loss=1.8741 grad_norm=0.508 tok/s/gpu=6154", 1200, None, 1.8741),
+        ("{'loss': 2.4100, 'learning_rate': 0.000100, 'epoch': 3.100}", None, None, 2.41),
+        ("task=0 step=65066 loss=1.7005 step_time=57.4s mfu=0.332", 65066, 57.4, 1.7005),
+        ("Progress on:train 62110it/200kit rate:6.92s/it remaining:1 postfix:loss=2.304", 62110, 6.92, 2.304),
+        ("Epoch 0:   1%|          | 5/1430 [00:01<18:11, 2.0it/s, loss=1.080, v_num=3]", 5, 0.5, 1.08),
+        ("2015-11-21 05:50:30,259: Iteration took 30.848 s.", None, 30.848, None),
+        ("step 3000, loss = 4.43 (13049.0 examples/sec; 0.010 sec/batch)", 3000, 0.01, 4.43),
+        ("Finished training it 371744/2048000 of epoch 0, 9.29 ms/it, loss 0.126013", 371744, 0.00929, 0.126013),
+    ],
+)
+def test_the_usual_lines_are_read(line: str, iteration: int | None, seconds: float | None, loss: float | None) -> None:
+    mark = mark_of(line, position=0, line=1, at=None, stream="")
+    assert mark is not None
+    assert (mark.iteration, mark.loss) == (iteration, loss)
+    assert mark.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "line", ["srun: error: node-1: task 3: Killed", "slurmstepd: error: *** STEP 2163717.0 ON node-1 CANCELLED ***", "all good"]
+)
+def test_lines_of_launchers_are_no_progress(line: str) -> None:
+    assert mark_of(line, position=0, line=1, at=None, stream="") is None
+
+
+def test_even_steps_are_no_slowdown() -> None:
+    assert slowdown_of(marks(*around(105, 60, spread=0.01))) is None
+
+
+def test_a_small_step_that_stays_is_seen_where_the_steps_are_very_even() -> None:
+    found = slowdown_of(marks(*around(105.1, 30), *around(111, 30)))
+    assert found is not None
+    assert 1.05 < found.factor < 1.06
+    assert 29 <= found.since_line <= 32
+
+
+def test_one_slow_step_is_no_slowdown() -> None:
+    assert slowdown_of(marks(*around(5, 20), 60.0, *around(5, 20))) is None
+
+
+def test_a_first_step_that_compiles_is_no_slowdown() -> None:
+    assert slowdown_of(marks(90.0, *around(5, 30))) is None
+
+
+def test_a_decline_is_gradual_and_a_jump_is_not() -> None:
+    decline = slowdown_of(marks(*[5 + n * 0.2 for n in range(30)]))
+    jump = slowdown_of(marks(*around(30, 15), *around(105, 15)))
+    assert decline is not None
+    assert decline.is_gradual
+    assert jump is not None
+    assert jump.is_stepped
+
+
+def test_ranks_slower_in_most_lines_are_named_and_one_bad_line_is_noise() -> None:
+    def line(**slow: float) -> Mark:
+        values = tuple((rank, slow.get(f"r{rank}", 2.6)) for rank in range(8))
+        return Mark(0, 0, 1, None, None, None, None, None, by_rank=values)
+
+    assert slow_ranks([line(r0=4.9, r1=4.9), line(r0=5.0, r1=4.8), line(r0=4.9, r1=4.9, r5=9.0)]) == (0, 1)
+    assert slow_ranks([line(), line(r3=9.0), line()]) == ()
+
+
+def test_a_spike_that_recovers_is_told_from_one_that_stays() -> None:
+    calm = around(2.2, 40, spread=0.01)
+    assert numbers_of(losses(*calm, 3.9, 5.1, 4.0, 2.9, *calm)).spike_recovered
+    assert numbers_of(losses(*calm, *around(5.5, 20, spread=0.01))).diverged
+    steady = numbers_of(losses(*calm))
+    assert not steady.diverged
+    assert not steady.spike_recovered
+
+
+def test_nan_counts_only_where_it_stays() -> None:
+    nan = float("nan")
+    assert numbers_of(losses(2.0, 2.1, nan, nan, nan)).is_nan
+    assert not numbers_of(losses(2.0, nan, 2.1, 2.0, 2.0, 2.0)).is_nan
+    assert numbers_of(losses(nan, nan, nan)).from_the_start
+
+
+def test_memory_that_only_grows_is_a_leak_and_memory_that_breathes_is_not() -> None:
+    def used(*values: float) -> list[Mark]:
+        return [Mark(n, n, n, None, None, None, None, None, host_memory=value) for n, value in enumerate(values)]
+
+    assert host_memory_grew(used(61, 63, 66, 70, 75, 82, 90))
+    assert not host_memory_grew(used(61, 70, 62, 71, 61, 72, 63))
+
+
+def test_seconds_come_from_times_where_no_line_tells_them() -> None:
+    from datetime import UTC, datetime, timedelta
+
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    timed = [Mark(n, n, n * 10, None, None, 2.0, None, start + timedelta(seconds=50 * n)) for n in range(5)]
+    assert [seconds for _, seconds in step_seconds(timed)] == [5.0] * 4

@@ -1,0 +1,112 @@
+"""Ranks, addresses and reasons become nodes where that can be known, and stay nobody's where it cannot."""
+
+from typing import Any
+
+import pytest
+
+from activities.diagnosis.reading import Reading
+from activities.diagnosis.scheduler_facts import SchedulerFacts, facts_of
+from activities.diagnosis.signals import Signals
+from activities.diagnosis.suspects import Whereabouts
+from activities.records import Job, JobState, Node, NodeState
+
+
+def facts(**loose: Any) -> SchedulerFacts:
+    return facts_of(Signals(scheduler=loose))
+
+
+def node_of(rank: int | None, reading: Reading | None = None, told: dict[int, str] | None = None, **loose: Any) -> str | None:
+    return Whereabouts(reading or Reading(), facts(**loose), told or {}).node_of_rank(rank)[0]
+
+
+def test_slurms_block_distribution_maps_ranks() -> None:
+    assert node_of(9, nodes="n[1-4]", ntasks=32) == "n2"
+    assert node_of(31, nodes="n[1-4]", ntasks=32) == "n4"
+
+
+def test_an_uneven_or_unknown_distribution_maps_nothing() -> None:
+    assert node_of(9, nodes="n[1-4]", ntasks=30) is None
+    assert node_of(9, nodes="n[1-4]") is None
+
+
+def test_who_knows_goes_before_what_is_reckoned() -> None:
+    assert node_of(9, nodes="n[1-4]", ntasks=32, told={9: "n4"}) == "n4"
+    assert node_of(9, Reading(rank_nodes={9: "n3"}), nodes="n[1-4]", ntasks=32) == "n3"
+
+
+def test_a_job_of_one_node_needs_no_map() -> None:
+    assert node_of(3, nodes="n7") == "n7"
+    assert node_of(None, nodes="n7") == "n7"
+    assert node_of(None, nodes="n[7-8]") is None
+
+
+def test_an_address_is_the_node_whose_nccl_said_so() -> None:
+    where = Whereabouts(Reading(address_nodes={"10.0.0.4": "n4"}), facts(nodes="n[1-4]"), {})
+    assert where.canonical("10.0.0.4") == "n4"
+    assert where.canonical("10.0.0.9") == "10.0.0.9"
+    assert where.canonical("n2.cluster.example") == "n2"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "signal"),
+    [("1:0", 1, 0), ("0:15", 0, 15), (132, 132, None), ("132", 132, None), (None, None, None), (True, None, None), ("x", None, None)],
+)
+def test_exit_codes_come_in_many_forms(said: Any, code: int | None, signal: int | None) -> None:
+    found = facts(state="FAILED", exit_code=said)
+    assert (found.exit_code, found.exit_signal) == (code, signal)
+
+
+@pytest.mark.parametrize(
+    ("state", "bad", "well", "runs"),
+    [
+        ("FAILED", True, False, False),
+        ("CANCELLED by 1000", True, False, False),
+        ("COMPLETED", False, True, False),
+        ("RUNNING", False, False, True),
+        ("", False, False, False),
+    ],
+)
+def test_states_are_read(state: str, bad: bool, well: bool, runs: bool) -> None:
+    found = facts(state=state)
+    assert (found.ended_badly, found.ended_well, found.is_running) == (bad, well, runs)
+
+
+def test_a_script_that_ends_well_over_a_failed_step_did_not_end_well() -> None:
+    job = Job(job_id="1", numeric_id=1, state=JobState.COMPLETED, exit_code=0, derived_exit_code=134)
+    assert facts_of(Signals(job=job)).ended_badly
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        {
+            "history": [
+                {"job": 1, "node": "n1", "state": "FAILED"},
+                {"job": 2, "node": "n1", "result": "5/5 SIGILL"},
+                {"node": "n2", "state": "COMPLETED"},
+            ]
+        },
+        {"node_history": {"n1": "4 failures this week", "n2": "passed"}},
+        {"node_history": {"n1": 3, "n2": 0}},
+        {"recent_failures": ["n1", "n1", "n1"]},
+    ],
+)
+def test_trouble_that_follows_one_node_is_told_from_trouble_everywhere(history: dict[str, Any]) -> None:
+    found = facts(nodes="n[1-2]", **history)
+    assert found.repeats("n1")
+    assert not found.repeats("n2")
+
+
+def test_trouble_everywhere_follows_nobody() -> None:
+    assert not facts(nodes="n[1-2]", node_history={"n1": 3, "n2": 3}).repeats("n1")
+
+
+def test_lost_nodes_come_from_slurms_node_records_too() -> None:
+    found = facts_of(Signals(nodes=(Node(name="n1", state=NodeState.DOWN, reason="Not responding"), Node(name="n2", state=NodeState.IDLE))))
+    assert found.lost_nodes == ("n1",)
+    assert "Not responding" in found.text
+
+
+@pytest.mark.parametrize("nodes", ["128 hosts", "48 nodes", "n[1", None, 7])
+def test_what_is_no_node_list_names_no_nodes(nodes: Any) -> None:
+    assert facts(nodes=nodes).nodes == ()
