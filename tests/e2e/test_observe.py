@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from activities.records import Action, DecisionKind, OutcomeState
-from tests.e2e.site import Site, Training, eventually, steps_of
+from tests.e2e.site import Site, Training, steps_of
 from workflows.state import Stage
 
 # What differs between any two jobs, watched or not: who they are, when and where they ran.
@@ -54,12 +54,7 @@ async def _what_the_team_does_is_compared(site: Site, run: Training, broken: str
     run.break_with()
     await site.slurm.run("scontrol", "requeue", run.job_id)
     await site.slurm.wait_state(run.job_id, "PENDING")
-
-    async def started_by_hand() -> bool | None:
-        await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
-        return True if (await site.slurm.job_states())[run.job_id] == "RUNNING" else None
-
-    await eventually(started_by_hand, what="the job requeued by hand to run")
+    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
     incident = await site.incident(run, until=lambda incident: "compared" in steps_of(incident), what="the comparison")
     assert incident.outcome.state is OutcomeState.RECOVERED
     assert "another hand" in incident.outcome.summary
