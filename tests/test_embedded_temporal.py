@@ -1,6 +1,8 @@
 """The embedded Temporal server: found, started, stopped, and started again on its database."""
 
 import asyncio
+import os
+import signal
 import socket
 import sys
 import time
@@ -68,7 +70,7 @@ async def test_a_server_killed_from_outside_is_noticed(tmp_path: Path) -> None:
     async with EmbeddedTemporal(tmp_path / "temporal.db") as server:
         assert server.is_running
         assert server.pid is not None
-        await asyncio.create_subprocess_exec("kill", "-9", str(server.pid))
+        os.kill(server.pid, signal.SIGKILL)
         assert await server.wait() == -9
         assert not server.is_running
 
