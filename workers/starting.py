@@ -15,7 +15,7 @@ from activities.records import Attempt, Job, JobKey
 from workflows.cluster import Cluster, ClusterStart
 from workflows.state import Terms, TrainingJobState
 from workflows.training_job import TrainingJob
-from workflows.visibility import at_first
+from workflows.visibility import at_first, one_line
 
 
 def terms_of(configuration: Configuration) -> Terms:
@@ -70,7 +70,7 @@ async def start_watching(client: Client, configuration: Configuration, newcomer:
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             search_attributes=at_first(state.key, state.attempt.nodes),
             memo={"job": f"{newcomer.job.job_id} {newcomer.job.name}", "user": newcomer.job.user, "cluster": state.key.cluster},
-            static_summary=f"{newcomer.job.job_id} {newcomer.job.name} ({newcomer.job.user})",
+            static_summary=one_line(f"{newcomer.job.job_id} ({newcomer.job.user}) {newcomer.job.name}"),
         )
     except WorkflowAlreadyStartedError:
         return False

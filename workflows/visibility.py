@@ -77,13 +77,29 @@ def attributes_of(state: TrainingJobState) -> tuple[tuple[str, ...], list[Search
     return (state.stage, str(waiting), cause, *nodes), updates
 
 
+MOST_SUMMARY_BYTES = 200
+"""Of a workflow's one-line summary; Temporal documents no more, and Slurm takes job names of a thousand letters."""
+
+
+def one_line(text: str, most_bytes: int = MOST_SUMMARY_BYTES) -> str:
+    """Text of a user's (a job name) as one printable line of at most so many bytes."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return line if len(line.encode()) <= most_bytes else line.encode()[: most_bytes - 3].decode(errors="ignore") + "…"
+
+
+_MARKUP = str.maketrans({character: f"\\{character}" for character in "\\`[]<>"} | {"\n": " ", "\r": " "})
+"""What begins code, links, pictures and HTML. Summaries and warnings quote comments, paths and log lines: a user's own words must
+not become a link or a picture in an operator's browser."""
+
+
 def details_of(state: TrainingJobState) -> str:
     """Where the job stands, in a few lines of Markdown for the workflow's page."""
-    lines = [f"**{state.stage.replace('_', ' ')}**: {state.summary}" if state.summary else f"**{state.stage}**"]
+    summary = state.summary.translate(_MARKUP)
+    lines = [f"**{state.stage.replace('_', ' ')}**: {summary}" if summary else f"**{state.stage}**"]
     lines.append(f"attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}; mode {state.mode}")
     if state.incidents:
         lines.append(_incident_in_words(state.incidents[-1], waiting=state.stage is Stage.AWAITING_DECISION))
-    lines.extend(f"warning: {warning}" for warning in state.warnings[-3:])
+    lines.extend(f"warning: {warning.translate(_MARKUP)}" for warning in state.warnings[-3:])
     return "\n\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """What `diagnose` is given on the command line becomes signals: logs, directories, standard input, cases, options."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,10 @@ def test_options_that_hold_no_json_object_are_refused(tmp_path: Path) -> None:
     bad.write_text("[1]")
     with pytest.raises(BadUsage, match="JSON object"), captured([str(log)], gpu=bad):
         pass
+
+
+def test_what_has_no_end_or_cannot_be_read_twice_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("/dev/zero", str(tmp_path / "fifo")):
+        with pytest.raises(BadUsage, match="is no plain file; name one, or pipe it in and name -"), captured([path]):
+            pass

@@ -1,10 +1,11 @@
 """What people see of a workflow in lists and on its page."""
 
 import json
+import re
 
 from tests.builders import a_key, an_attempt, an_incident, node_names
 from workflows.state import Stage, TrainingJobState
-from workflows.visibility import JOB, NEEDS_APPROVAL, NODES, STATE, at_first, attributes_of, details_of, listed
+from workflows.visibility import JOB, NEEDS_APPROVAL, NODES, STATE, at_first, attributes_of, details_of, listed, one_line
 
 SERVER_LIMIT_BYTES = 2048
 """Of one search attribute's value; Temporal fails the workflow that writes more."""
@@ -48,3 +49,17 @@ def test_the_details_name_the_digest_while_it_can_be_decided_on() -> None:
     assert f"digest `{incident.recommendation.digest}`" in waiting
     assert "warning: the log cannot be read" in waiting
     assert "digest" not in details_of(a_state(stage=Stage.VERIFYING, incidents=(incident,)))
+
+
+def test_a_users_words_become_no_link_picture_or_html_on_the_page() -> None:
+    hostile = "unknown mode '<img src=x onerror=alert(1)> ![p](http://evil.example/p) `x`\n# heading'"
+    shown = details_of(a_state(summary=hostile, warnings=(hostile,)))
+    assert not re.search(r"(?<!\\)[<\[]", shown)
+    assert "\\`x\\`" in shown
+    assert "\n# heading" not in shown
+
+
+def test_a_summary_is_one_line_within_the_servers_bound() -> None:
+    assert one_line("1234 (ada) na\x1b[31mme\nline") == "1234 (ada) na [31mme line"
+    for name in ("n" * 1000, "ü" * 500, "日" * 300):
+        assert 190 < len(one_line(name).encode()) <= 200

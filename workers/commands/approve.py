@@ -22,7 +22,7 @@ from workers.commands.options import (
     open_configuration,
     print_json,
     run,
-    screen,
+    tell,
 )
 from workers.commands.shapes import decision_document, pending_recommendation
 
@@ -61,7 +61,7 @@ def _decide(
     if as_json:
         print_json(decision_document(decision))
         return
-    screen().print(f"job {job_id}: {decision.kind.value} by {decision.actor}, recommendation {decision.digest}")
+    tell(f"job {job_id}: {decision.kind.value} by {decision.actor}, recommendation {decision.digest}")
 
 
 async def _connect_and_send(configuration: Configuration, job_id: str, request: DecisionRequest) -> Decision:

@@ -13,7 +13,7 @@ from workers.client import connect
 from workers.commands.errors import BadUsage
 from workers.commands.facts import Fact, facts_of
 from workers.commands.lookup import find_job, run_chain
-from workers.commands.options import ConfigOption, JobArgument, JsonOption, complain, open_configuration, print_json_line, run, screen
+from workers.commands.options import ConfigOption, JobArgument, JsonOption, complain, open_configuration, print_json_line, run, tell
 from workers.commands.words import clock
 
 
@@ -35,7 +35,7 @@ def audit(
         if as_json:
             print_json_line(plain(fact))
         else:
-            screen().print(in_one_line(fact))
+            tell(in_one_line(fact))
     if note:
         complain(note)
 

@@ -24,7 +24,7 @@ from workers.commands.options import (
     open_configuration,
     print_json,
     run,
-    screen,
+    tell,
 )
 from workers.commands.words import clock
 
@@ -49,7 +49,7 @@ def breaker(
         print_json(plain(state))
         return
     for line in in_words(configuration.cluster.name, state):
-        screen().print(line)
+        tell(line)
 
 
 async def _ask(configuration: Configuration, reset: BreakerReset | None) -> ClusterState:

@@ -6,6 +6,7 @@ The paths are the caller's own words on his own machine, so they are opened as t
 
 import json
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,6 +112,8 @@ def _files_in(directory: Path) -> tuple[Path, ...]:
 
 def _check_readable(path: Path) -> None:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # /dev/zero has no end, and a FIFO is waited for and cannot be read twice
+            raise BadUsage(f"{path} is no plain file; name one, or pipe it in and name {STANDARD_INPUT}")
         with path.open("rb"):
             return
     except OSError as error:

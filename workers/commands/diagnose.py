@@ -12,7 +12,7 @@ from activities.diagnosis.engine import Engine
 from activities.policy import Situation, recommend
 from activities.records import Judgement, Recommendation, Symptom, SymptomKind
 from workers.commands.capture import captured, job_of
-from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, screen
+from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, tell
 from workers.commands.shapes import judgement_document
 from workers.commands.words import action_in_words, diagnosis_in_words, printable, suspects_in_words
 
@@ -59,7 +59,7 @@ def diagnose(
         print_json(judgement_document(judgement, recommendation))
         return
     for line in in_words(judgement, recommendation):
-        screen().print(line)
+        tell(line)
 
 
 def in_words(judgement: Judgement, recommendation: Recommendation) -> Iterator[str]:

@@ -12,7 +12,7 @@ from activities.records import Job, JobState, Record
 from activities.reschedule import HOLD_MARK
 from activities.slurm.scheduler import JobUnknown, Scheduler, SchedulerRefused
 from workers.commands.errors import ExitCode
-from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, run, screen
+from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, run, tell
 from workers.commands.reaching import scheduler_for
 
 
@@ -36,10 +36,10 @@ def failopen(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json([release.model_dump(mode="json") for release in releases])
     elif not releases:
-        screen().print("No job is held by Backstay.")
+        tell("No job is held by Backstay.")
     else:
         for release in releases:
-            screen().print(f"job {release.job_id}: {release.ending.value.replace('_', ' ')}; {release.detail}")
+            tell(f"job {release.job_id}: {release.ending.value.replace('_', ' ')}; {release.detail}")
     if any(release.ending is Ending.REFUSED for release in releases):
         raise typer.Exit(ExitCode.BAD)
 

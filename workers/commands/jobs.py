@@ -9,9 +9,11 @@ from activities.configuration import Configuration
 from activities.slurm.hostlist import collect
 from workers.client import connect
 from workers.commands.lookup import Found, read_jobs
-from workers.commands.options import ConfigOption, JsonOption, complain, open_configuration, print_json, run, screen
+from workers.commands.options import ConfigOption, JsonOption, complain, open_configuration, print_json, run, screen, tell
 from workers.commands.shapes import job_row, pending_recommendation
-from workers.commands.words import action_in_words
+from workers.commands.words import action_in_words, clipped, printable
+
+LONGEST_NAME = 40  # letters; Slurm takes names of a thousand, and one of them would push every other column off the screen
 
 
 def jobs(
@@ -28,12 +30,12 @@ def jobs(
         print_json([job_row(each.state, each.progress, each.warnings) for each in found])
         return
     if not found:
-        screen().print(f"No job of cluster {configuration.cluster.name} is watched now.")
+        tell(f"No job of cluster {configuration.cluster.name} is watched now.")
         return
     screen(wide=True).print(as_table(found))
     for each in found:
         for warning in (*each.state.warnings, *each.warnings):
-            screen().print(f"warning: job {each.state.key.job_id}: {warning}")
+            tell(f"warning: job {each.state.key.job_id}: {warning}")
 
 
 async def _read(configuration: Configuration, include_closed: bool) -> tuple[list[Found], list[str]]:
@@ -52,11 +54,13 @@ def as_table(found: list[Found]) -> Table:
         pending = pending_recommendation(each.state)
         nodes = row["job"]["nodes"]
         table.add_row(
-            *(row["job"][name] for name in ("job_id", "name", "user")),
+            row["job"]["job_id"],
+            clipped(row["job"]["name"], LONGEST_NAME),
+            row["job"]["user"],
             row["state"],
             row["mode"],
             *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
             collect(nodes) if nodes else "-",
-            f"{pending.digest}: {action_in_words(pending)}?" if pending else each.state.summary,
+            printable(f"{pending.digest}: {action_in_words(pending)}?" if pending else each.state.summary),
         )
     return table

@@ -17,6 +17,7 @@ from rich.console import Console
 from activities.configuration import Configuration
 from activities.loading import ConfigurationError, load_configuration
 from workers.commands.errors import BadUsage
+from workers.commands.words import printable
 
 Answer = TypeVar("Answer")
 
@@ -95,6 +96,12 @@ def screen(*, wide: bool = False) -> Console:
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=not wide, width=width)
 
 
+def tell(line: str) -> None:
+    """One line on standard output for people. Job names, comments and log lines are their users' own bytes: whatever could move
+    the cursor, change the title or begin another line is a space by the time it reaches an operator's terminal."""
+    screen().print(printable(line))
+
+
 def complain(sentence: str) -> None:
     """A sentence on standard error; each of several problems gets a line of its own."""
-    sys.stderr.writelines(f"backstay: {line}\n" for line in sentence.splitlines())
+    sys.stderr.writelines(f"backstay: {printable(line)}\n" for line in sentence.splitlines())

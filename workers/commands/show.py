@@ -3,7 +3,7 @@
 from activities.configuration import Configuration
 from workers.client import connect
 from workers.commands.lookup import Found, find_job, read_job
-from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, print_json, run, screen
+from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, print_json, run, tell
 from workers.commands.shapes import job_document
 from workers.commands.words import job_in_words
 
@@ -16,7 +16,7 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
         print_json(job_document(found.state, found.progress, found.warnings))
         return
     for line in job_in_words(found.state, found.progress, found.warnings):
-        screen().print(line)
+        tell(line)
 
 
 async def _read(configuration: Configuration, job_id: str) -> Found:

@@ -135,6 +135,12 @@ def duration(length: timedelta) -> str:
     return f"{seconds} s"
 
 
+def clipped(text: str, longest: int) -> str:
+    """The text, printable and at most so many letters long."""
+    text = printable(text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def printable(text: str) -> str:
     """Log text on a person's terminal: escapes and other control characters must not reach it."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,33 @@
+"""What people read of a job on their terminal: its own text may say anything and do nothing."""
+
+import pytest
+
+from tests.builders import a_job
+from tests.commands.states import a_state
+from workers.commands.jobs import LONGEST_NAME, as_table
+from workers.commands.lookup import Found
+from workers.commands.options import complain, screen, tell
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07name\nline two\u202e[red]x[/red] :smile:"
+
+
+def test_a_line_told_is_one_line_without_escapes_markup_or_reversal(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(f"job 1: {HOSTILE}")
+    told = capsys.readouterr().out
+    assert told == "job 1:  [2J ]0;owned name line two [red]x[/red] :smile:\n"
+
+
+def test_a_complaint_carries_no_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("no job \x1b[31m1 is known")
+    assert capsys.readouterr().err == "backstay: no job  [31m1 is known\n"
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "n" * 1000, "ü" * 500])
+def test_no_name_moves_the_cursor_or_pushes_the_other_columns_out(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    state = a_state(job=a_job(name=name), summary="no fault\x1b[2J seen")
+    screen(wide=True).print(as_table([Found("job/alpha/1/1", state, state.progress)]))
+    told = capsys.readouterr().out
+    assert "\x1b" not in told
+    assert len(told.splitlines()) == 2
+    assert "no fault [2J seen" in told
+    assert name[: LONGEST_NAME + 1] not in told
