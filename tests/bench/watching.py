@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.client import Client
 
 from activities.configuration import Configuration
@@ -27,6 +27,7 @@ from workers.client import connect
 from workers.embedded.temporal import EmbeddedTemporal
 
 CLUSTER = "bench"
+STARTED_WITHIN = 900  # seconds, for all jobs; half a minute on an idle machine
 SAMPLE = 50  # histories looked at
 MEGABYTE = 1024 * 1024
 
@@ -45,12 +46,26 @@ def process(role: str, files: Files, *arguments: str) -> Iterator[int]:
 
 
 async def all_watched(client: Client, jobs: int) -> None:
-    """Returns once every job has its workflow."""
-    async with asyncio.timeout(300):
-        while True:
-            if (await client.count_workflows("WorkflowType = 'TrainingJob' AND ExecutionStatus = 'Running'")).count >= jobs:
-                return
-            await asyncio.sleep(1)
+    """Returns once the worker has the watch of every job in its hands."""
+    at_once = asyncio.Semaphore(20)
+    unwatched: set[str] = set()
+    known: set[str] = set()
+
+    async def look(name: str) -> None:
+        async with at_once:
+            described = await client.get_workflow_handle(name).describe()
+        if any(
+            pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED for pending in described.raw_description.pending_activities
+        ):
+            unwatched.discard(name)
+
+    async with asyncio.timeout(STARTED_WITHIN):
+        while len(known) < jobs or unwatched:
+            await asyncio.sleep(2)
+            fresh = {workflow.id async for workflow in client.list_workflows("WorkflowType = 'TrainingJob'")} - known
+            known |= fresh
+            unwatched |= fresh
+            await asyncio.gather(*(look(name) for name in list(unwatched)))
 
 
 async def histories(client: Client) -> dict[str, list[str]]:
@@ -145,8 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (directory / "runs").mkdir()
     try:
         print(asyncio.run(bench(load, directory)))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    except Exception:
+        print(f"the processes' output is kept in {directory}")
+        raise
+    shutil.rmtree(directory, ignore_errors=True)
     print(machine())
 
 
