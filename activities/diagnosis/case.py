@@ -8,7 +8,7 @@ from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
-from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
+from activities.diagnosis.observing import SchedulerWords, is_passing, kernel_findings, of_gpu, of_kernel, of_state
 from activities.diagnosis.quiet import of_no_event
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.refine import Context, Refined, refine
@@ -75,7 +75,8 @@ class Case:
             return [
                 item
                 for item in self.observations
-                if item.role is not Role.PRIMARY or item.source is not SignalSource.LOG or item.weight >= NAMES_ITS_CAUSE
+                if item.role is not Role.PRIMARY
+                or (item.weight >= NAMES_ITS_CAUSE if item.source is SignalSource.LOG else not self._passed_by(item))
             ]
         if not self.facts.ended_well:
             return self.observations
@@ -92,6 +93,10 @@ class Case:
         told = self.signals.symptom is not None and self.signals.symptom.kind is not SymptomKind.NONE
         torn_down = any(self.seen(name) for name in ("elastic_child_failed", "elastic_sigterm", "slurm_cancelled", "launcher_cleanup"))
         return self.facts.is_running and not told and not torn_down and not self.facts.silent_seconds
+
+    def _passed_by(self, item: Observation) -> bool:
+        """True for a kernel line of some process's mistake, or one that calls itself non-fatal, that the job's log knows nothing of."""
+        return is_passing(item) and not any(other.cause == item.cause and other.source is SignalSource.LOG for other in self.observations)
 
     def _waiting(self, verdict: Verdict) -> Waiting | None:
         waits = [item for item in self.observations if not progressed_after(item, self.reading.marks)]
@@ -263,6 +268,8 @@ class Case:
             }
             if len(failing) >= 3 or (len(failing) >= 2 and len(failing) == len(self.facts.nodes)):
                 return Attribution(abstained=True, sources=attribution.sources)
+        if slug == "driver_library_mismatch_new_processes_only" and not self.facts.ended_badly:
+            return Attribution(abstained=True, sources=attribution.sources)  # what runs already is not touched by it
         everywhere = set(self.facts.nodes) == self.reading.nodes.get(primary.signature, set()) and len(self.facts.nodes) > 1
         if everywhere and (cause := cause_of(slug)) is not None and cause.domain in (Domain.SYSTEM_SOFTWARE, Domain.NETWORK):
             return Attribution(abstained=True, sources=attribution.sources)
@@ -273,6 +280,14 @@ class Case:
         if told is not SymptomKind.NONE:
             return told
         usual = cause.symptom if cause is not None else default
+        if (
+            cause is not None
+            and cause.domain is Domain.STORAGE
+            and primary is not None
+            and primary.source is SignalSource.KERNEL
+            and self.facts.is_running
+        ):
+            return SymptomKind.HANG  # a file system that is away makes its callers wait
         if self.facts.ended_badly and usual in (SymptomKind.NONE, SymptomKind.SLOWDOWN):
             return SymptomKind.CRASH
         return usual

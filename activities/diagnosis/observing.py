@@ -32,7 +32,7 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 
 
 _EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
-_NODE_REASON = re.compile(r"^(?:node_)?reasons?[.=](?P<node>[A-Za-z][\w.-]*)[:=] ")
+_NODE_REASON = re.compile(r"^(?:node_)?(?:reasons?|states?)(?:\.(?P<node>[A-Za-z][\w-]*)=|[.=](?P<node2>[A-Za-z][\w.-]*)[:=] )")
 
 
 class SchedulerWords:
@@ -61,7 +61,7 @@ class SchedulerWords:
                         text=text[:600],
                         cause=row.cause,
                         source=SignalSource.SCHEDULER,
-                        named_node=named or (about["node"] if about else None),
+                        named_node=named or (about["node"] or about["node2"] if about else None),
                     )
                 )
         return found
@@ -75,6 +75,15 @@ def kernel_findings(signals: Signals, reading: Reading) -> tuple[KernelFinding, 
     if reading.kernel_lines and not findings:
         findings += read_kernel_log("\n".join(reading.kernel_lines))
     return judge_bursts(findings)
+
+
+def is_passing(item: Observation) -> bool:
+    """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), or one that says Nonfatal."""
+    return (
+        item.source is SignalSource.KERNEL
+        and not item.isolate
+        and (item.signature in ("xid_13", "xid_31") or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower()))
+    )
 
 
 def of_kernel(finding: KernelFinding) -> Observation:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import Verdict
 from activities.diagnosis.causes import UNKNOWN, cause_of
+from activities.diagnosis.observing import is_passing
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.refine import Refined
 from activities.diagnosis.shown import short, shown_lines
@@ -197,6 +198,9 @@ def _benign(case: "Case") -> Judgement:
             and cause.domain is Domain.NONE
         ):
             scores[cause.slug] = max(scores.get(cause.slug, 0), 0.9)
+    for item in case.observations:
+        if is_passing(item):
+            scores["xid_145_nvlink_nonfatal" if "nonfatal" in item.text.lower() else "kernel_log_noise"] = 0.9
     for item in case.reading.observations:
         if item.role in (Role.BENIGN, Role.HINT) and (cause := cause_of(item.cause or "")) is not None and cause.domain is Domain.NONE:
             scores[cause.slug] = max(scores.get(cause.slug, 0), item.weight)
