@@ -14,6 +14,7 @@ from activities.diagnosis.signals import LogSource, Signals
 from activities.evidence import EvidenceStore, Material
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
 from activities.records import Attempt, Evidence, Job, Judgement, Node, OptIn, Progress, Record, Symptom
+from activities.redaction import redact_record
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler, SchedulerError
 
@@ -72,7 +73,8 @@ class Classify:
             progress=request.progress,
         )
         async with heartbeats("diagnosing"):
-            return await asyncio.to_thread(self._engine.judge, signals)
+            judgement = await asyncio.to_thread(self._engine.judge, signals)
+            return redact_record(judgement)
 
     def _logs_of(self, request: ClassifyRequest, missing: list[str]) -> tuple[Path, ...]:
         """The job's output and, where it is another file, its error output; each only under an allowed root."""

@@ -1,16 +1,21 @@
 """Takes secrets out of text before it is stored or shown: tokens, keys, passwords, URLs with credentials, private key blocks.
 
-Pure. Called by the evidence capture and before anything is sent to an outside service. A row of `_RULES` per kind of secret;
+Pure. Called by the evidence capture, before a log line or a comment enters a workflow history, and before anything is sent to an
+outside service. A row of `_RULES` per kind of secret;
 one pass finds the lines, Python replaces in those only. What merely *looks* guarded (`tokens: 5120`, `pad_token=0`) is evidence and stays.
 """
 
 import re
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from activities.diagnosis.scan import MultiPattern
+from activities.records import Record
+
+R = TypeVar("R", bound=Record)
 
 MARK = b"[redacted: "
 """Begins every replacement; what begins so is never redacted again."""
@@ -140,6 +145,25 @@ def redact_bytes(data: bytes) -> Redacted:
 def redact(text: str) -> str:
     """`text` without its secrets."""
     return redact_bytes(text.encode("utf-8", "surrogateescape")).data.decode("utf-8", "replace")
+
+
+def redact_record(record: R) -> R:
+    """The record with every text in it redacted: what a step returns stands in the workflow history for good."""
+    return type(record).model_validate(_redacted_texts(record.model_dump()))
+
+
+def _redacted_texts(value: Any) -> Any:
+    match value:
+        case StrEnum():
+            return value
+        case str():
+            return redact(value)
+        case dict():
+            return {key: _redacted_texts(item) for key, item in value.items()}
+        case tuple() | list():
+            return type(value)(_redacted_texts(item) for item in value)
+        case _:
+            return value
 
 
 def _redact_line(line: bytes, kinds: tuple[str, ...]) -> tuple[bytes, int]:

@@ -32,6 +32,17 @@ def an_executable(path: Path, text: str = "#!/bin/sh\nexit 1\n") -> Path:
     return path
 
 
+async def test_only_its_owner_may_read_the_database_and_the_servers_log(tmp_path: Path) -> None:
+    """A history quotes logs, and a head node has many users. A file of an earlier start is closed too."""
+    database = tmp_path / "temporal.db"
+    for _ in range(2):
+        async with EmbeddedTemporal(database) as server:
+            modes = {entry.name: entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path)}
+            assert {"temporal.db", server.log_file.name} <= modes.keys()
+            assert set(modes.values()) == {0o600}
+        database.chmod(0o644)
+
+
 def test_the_official_program_on_path_comes_before_the_packaged_one(tmp_path: Path) -> None:
     official, packaged = an_executable(tmp_path / "official" / "temporal"), an_executable(tmp_path / "venv" / "temporal")
     assert find_program(str(official.parent), packaged.parent) == Program(official, Origin.PATH)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.redaction import Redactor, redact, redact_bytes
+from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SignalSource, Suspect, SymptomKind
+from activities.redaction import Redactor, redact, redact_bytes, redact_record
+from tests.builders import NOON
 
 TOKEN = "Zx9" * 12
 
@@ -127,3 +129,19 @@ def test_a_log_of_nothing_but_hits_and_one_of_none_take_bounded_time() -> None:
     redact_bytes(b"x" * 4_000_000)
     redact_bytes(b"=" * 400_000 + b"password" * 40_000)
     assert time.monotonic() - started < 20
+
+
+def test_a_record_loses_the_secrets_of_all_its_texts_and_nothing_else() -> None:
+    """What a step returns stands in the workflow history for as long as the server keeps it."""
+    secret = "https://alice:hunter22@registry.example/v2"
+    primary = PrimaryEvent(source=SignalSource.LOG, text=f"cannot pull from {secret}", line=7, node="node-001", at=NOON)
+    diagnosis = Diagnosis(
+        domain=Domain.SYSTEM_SOFTWARE, cause="x", confidence=0.5, primary=primary, lines=(secret,), summary=f"failed: {secret}"
+    )
+    suspect = Suspect(node="node-001", confidence=0.5, because=(secret,))
+    judgement = Judgement(symptom=SymptomKind.CRASH, diagnosis=diagnosis, attribution=Attribution(suspects=(suspect,)))
+    left = redact_record(judgement)
+    assert "hunter22" not in left.model_dump_json()
+    assert left.model_dump_json().count("[redacted: URL credentials]") == 4
+    assert left.diagnosis.primary is not None
+    assert (left.diagnosis.domain, left.diagnosis.primary.at, left.symptom) == (Domain.SYSTEM_SOFTWARE, NOON, SymptomKind.CRASH)

@@ -10,12 +10,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
 import orjson
 
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState, utc
+from activities.redaction import redact
 from activities.slurm import hostlist
 from activities.slurm.scheduler import SchedulerSettings, SchedulerUnreachable, SchedulerUnreadable
 
@@ -135,7 +137,7 @@ def _job(entry: Mapping[str, Any]) -> Job:
         exit_code=exit_code,
         exit_signal=exit_signal,
         derived_exit_code=128 + derived_signal if derived_signal and not derived_code else derived_code,
-        comment=_text(entry.get("comment")),
+        comment=_comment(_text(entry.get("comment"))),
         admin_comment=_text(entry.get("admin_comment")),
         excluded_nodes=_nodes(entry.get("excluded_nodes")),
         required_nodes=_nodes(entry.get("required_nodes")),
@@ -318,6 +320,12 @@ def _number(value: Any) -> int | None:
 def _time(value: Any) -> datetime | None:
     seconds = _number(value)
     return utc(seconds) if seconds and 0 < seconds < 2**36 else None
+
+
+@lru_cache(maxsize=20_000)  # comments stay as they are from poll to poll
+def _comment(text: str) -> str:
+    """What a user wrote. A job's record stands in workflow histories for good, so no secret of his enters it."""
+    return redact(text) if text else ""
 
 
 def _text(value: Any) -> str:

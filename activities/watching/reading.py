@@ -20,6 +20,7 @@ from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.progress import MarkKind, ProgressMark, ProgressReader
 from activities.records import Domain, FatalLine, FileCursor, SymptomKind
+from activities.redaction import redact
 
 log = structlog.get_logger()
 
@@ -235,7 +236,7 @@ class DiskReader:
         return FatalLine(
             at=output_at,
             read_at=now,
-            text=first.text[:400],
+            text=redact(first.text)[:400],  # it stands in heartbeats and in the history
             rank=first.rank,
             node=first.node,
             iterations_after=after,

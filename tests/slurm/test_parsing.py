@@ -275,3 +275,8 @@ class TestSettings:
     def test_what_is_not_a_configuration_is_unreadable(self) -> None:
         with pytest.raises(SchedulerUnreadable):
             parsing.settings_from("hello")
+
+
+def test_a_comment_keeps_what_is_meant_for_us_and_no_secret() -> None:
+    job = one_job(comment="backstay:mode=auto HF_TOKEN=hf_abcdefghijklmnopqrst")
+    assert job.comment == "backstay:mode=auto HF_TOKEN=[redacted: Hugging Face token]"

@@ -205,3 +205,11 @@ def test_reading_goes_on_from_a_cursor(tmp_path: Path) -> None:
         more.write(step(3) + "\n")
     piece = piece_of(a_reader(log, cursor=cursor))
     assert [mark.iteration for mark in piece.marks] == [3]
+
+
+def test_a_fatal_line_keeps_no_secret(tmp_path: Path) -> None:
+    """It stands in heartbeats, in the symptom's summary and so in the history."""
+    fatal = fatal_of(step(1), f"{FATAL} at https://alice:hunter22@registry.example/", tmp_path=tmp_path)
+    assert fatal is not None
+    assert "hunter22" not in fatal.text
+    assert "https://[redacted: URL credentials]@registry.example/" in fatal.text

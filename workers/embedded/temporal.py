@@ -178,6 +178,8 @@ class EmbeddedTemporal:
                 raise EmbeddedTemporalFailed(f"port {port} for Temporal's {what} is taken on this machine; set {key} to a free one")
         command = self._command()
         self.database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for file in self.database.parent.glob(f"{self.database.name}*"):  # with SQLite's -wal and -shm; of an earlier start
+            file.chmod(0o600)
         with self._open_log() as log:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
@@ -188,6 +190,7 @@ class EmbeddedTemporal:
                 # A Ctrl-C at the terminal goes to the whole foreground group; the worker must be able to
                 # finish against a living server, so the server gets a session of its own and is stopped last.
                 start_new_session=True,
+                umask=0o077,  # histories quote logs, which not everybody on a head node may read
             )
         try:
             await self._until_healthy(within)
@@ -242,7 +245,9 @@ class EmbeddedTemporal:
 
     def _open_log(self) -> IO[bytes]:
         self.log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return self.log_file.open("ab")
+        log = self.log_file.open("ab")
+        os.fchmod(log.fileno(), 0o600)
+        return log
 
     async def _until_healthy(self, within: timedelta) -> None:
         clock = asyncio.get_running_loop().time
