@@ -1,5 +1,6 @@
 """The one place that connects to Temporal. Called by the worker and by every command that talks to workflows."""
 
+import re
 from pathlib import Path
 
 from temporalio.client import Client, TLSConfig
@@ -50,4 +51,7 @@ def _tls(section: TemporalSection) -> TLSConfig | bool:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+    """The operating system's own reason where the SDK quotes one, else the first line of what it says."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = re.search(r'Os \{[^}]*message: "([^"]+)"', said)
+    return (reason.group(1) if reason else said)[:160]
