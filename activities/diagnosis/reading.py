@@ -3,9 +3,11 @@
 The engine calls `read`; what it returns is facts in the order they stand, no judgement."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import BinaryIO
 
 from activities.diagnosis import pace, scan
 from activities.diagnosis.pace import Mark
@@ -129,13 +131,13 @@ class Reader:
         line = log.starts_at_line
         previous: tuple[int, bytes, int] | None = None
         with log.stream() as stream:
-            for index, (offset, block) in enumerate(scan.blocks(stream)):
+            for index, (offset, block, hits) in enumerate(self._scanned(stream)):
                 if index == 0:
                     reading.progress += ProgressReader().read(block[:PROGRESS_BYTES]) if len(block) > PROGRESS_BYTES else ()
                 if previous is not None:
                     self._take_pace(state, *previous, sampled=index <= 1 or offset < WHOLE_BYTES or index % WINDOW_EVERY == 0)
                 previous = (offset, block, line)
-                line = self._take_events(state, offset, block, line)
+                line = self._take_events(state, offset, block, hits, first_line=line)
         if previous is not None:
             self._take_pace(state, *previous, sampled=True)
             reading.bytes += previous[0] + len(previous[1])
@@ -144,10 +146,33 @@ class Reader:
         reading.lines = max(reading.lines, line)
         state.finish()
 
-    def _take_events(self, state: "_LogState", offset: int, block: bytes, first_line: int) -> int:
+    def _scanned(self, stream: BinaryIO) -> Iterator[tuple[int, bytes, list[LineHits]]]:
+        """Blocks with their hits, one block ahead on a second thread: reading and matching release the GIL, so they go on while
+        Python counts lines and takes hits apart."""
+        blocks = scan.blocks(stream)
+
+        def scanned_next() -> tuple[int, bytes, list[LineHits]] | None:
+            item = next(blocks, None)
+            return None if item is None else (*item, list(self.events.scan(item[1])))
+
+        first = scanned_next()
+        if first is None:
+            return
+        if len(first[1]) < scan.READ_BYTES:  # a small log is done before a thread has started
+            yield first
+            yield from iter(scanned_next, None)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="scan") as pool:
+            ahead = pool.submit(scanned_next)
+            yield first
+            while (item := ahead.result()) is not None:
+                ahead = pool.submit(scanned_next)
+                yield item
+
+    def _take_events(self, state: "_LogState", offset: int, block: bytes, hits: Sequence[LineHits], *, first_line: int) -> int:
         """Hands every hit on; returns the line number after the block. Counting lines costs as much as matching: once is enough."""
         line, counted = first_line, 0
-        for hit in self.events.scan(block):
+        for hit in hits:
             line += block.count(b"\n", counted, hit.start)
             counted = hit.start
             state.take(block, hit, offset=offset, line=line)
