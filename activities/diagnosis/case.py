@@ -266,6 +266,8 @@ class Case:
             failing = {name for name, count in self.facts.node_failures.items() if count} | {
                 suspect.node for suspect in attribution.suspects
             }
+            if attribution.suspects:
+                failing |= {self.whereabouts.locate(item)[0] for item in self.observations if item.cause == slug and item.named_node}
             if len(failing) >= 3 or (len(failing) >= 2 and len(failing) == len(self.facts.nodes)):
                 return Attribution(abstained=True, sources=attribution.sources)
         if slug == "driver_library_mismatch_new_processes_only" and not self.facts.ended_badly:

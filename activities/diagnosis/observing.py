@@ -32,6 +32,7 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 
 
 _EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
+_OF_SOME_PROCESS = frozenset({"xid_13", "xid_31", "oom_cgroup", "oom_kill_summary"})
 _NODE_REASON = re.compile(r"^(?:node_)?(?:reasons?|states?)(?:\.(?P<node>[A-Za-z][\w-]*)=|[.=](?P<node2>[A-Za-z][\w.-]*)[:=] )")
 
 
@@ -78,11 +79,12 @@ def kernel_findings(signals: Signals, reading: Reading) -> tuple[KernelFinding, 
 
 
 def is_passing(item: Observation) -> bool:
-    """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), or one that says Nonfatal."""
+    """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), one that says Nonfatal, or a
+    process killed in a memory cgroup that may be anybody's."""
     return (
         item.source is SignalSource.KERNEL
         and not item.isolate
-        and (item.signature in ("xid_13", "xid_31") or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower()))
+        and (item.signature in _OF_SOME_PROCESS or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower()))
     )
 
 
