@@ -1,14 +1,22 @@
-"""Every recorded case through the engine and the default policy; the reach of issue 3, asserted on the whole set."""
+"""Every recorded case through the engine and the default policy; the reach of issue 3, asserted on each set."""
+
+from pathlib import Path
 
 import pytest
 
 from tests.cases import score
 
 
+@pytest.fixture(scope="module", params=[score.directory(), score.HERE / "more"], ids=["recorded", "more"])
+def place(request: pytest.FixtureRequest) -> Path:
+    assert isinstance(request.param, Path)
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def scored() -> list[score.Scored]:
-    cases = score.run_all(score.directory().glob("*.yaml"))
-    assert cases, f"no cases in {score.directory()}"
+def scored(place: Path) -> list[score.Scored]:
+    cases = score.run_all(place.glob("*.yaml"))
+    assert cases, f"no cases in {place}"
     print(score.report(cases))
     return cases
 
@@ -32,6 +40,6 @@ def test_no_healthy_node_is_recommended_for_exclusion(scored: list[score.Scored]
     assert score.totals(scored).healthy_excluded == []
 
 
-def test_judging_twice_gives_the_same(scored: list[score.Scored]) -> None:
-    again = score.run_all(score.directory().glob("*.yaml"))
+def test_judging_twice_gives_the_same(place: Path, scored: list[score.Scored]) -> None:
+    again = score.run_all(place.glob("*.yaml"))
     assert [case.judgement for case in again] == [case.judgement for case in scored]
