@@ -89,7 +89,6 @@ class Discover:
         self._feed = feed
         self._watch = watch
         self._start = start
-        self._at_once = asyncio.Semaphore(STARTS_AT_ONCE)
 
     @activity.defn
     async def discover_jobs(self, request: DiscoverRequest) -> None:
@@ -106,9 +105,13 @@ class Discover:
             since = since or snapshot.taken_at - 2 * self._watch.poll_interval
             if snapshot.unreachable_since is None:
                 fresh = [n for n in newcomers(snapshot, self._watch, since=since) if _identity(n.job) not in known]
-                for newcomer, settled in zip(fresh, await asyncio.gather(*map(self._begin, fresh)), strict=True):
-                    if settled:
-                        known.add(_identity(newcomer.job))
+                # Some at a time, with a heartbeat between: a thousand starts may take longer than the heartbeat timeout.
+                for first in range(0, len(fresh), STARTS_AT_ONCE):
+                    some = fresh[first : first + STARTS_AT_ONCE]
+                    for newcomer, settled in zip(some, await asyncio.gather(*map(self._begin, some)), strict=True):
+                        if settled:
+                            known.add(_identity(newcomer.job))
+                    activity.heartbeat(Discovered(since=since, jobs_seen=len(snapshot.jobs), watched=len(known)))
                 known &= {_identity(job) for job in snapshot.jobs.values() if job.submitted_at}
             activity.heartbeat(
                 Discovered(since=since, jobs_seen=len(snapshot.jobs), watched=len(known), unreachable_since=snapshot.unreachable_since)
@@ -116,7 +119,9 @@ class Discover:
 
     async def _next_or_beat(self, number: int, since: datetime | None) -> Snapshot | None:
         try:
-            return await asyncio.wait_for(self._feed.next(number), timeout=beat_every(activity.info().heartbeat_timeout).total_seconds())
+            # Not wait_for: on Python 3.11 it swallows a cancellation that meets a snapshot, and the worker could never stop.
+            async with asyncio.timeout(beat_every(activity.info().heartbeat_timeout).total_seconds()):
+                return await self._feed.next(number)
         except TimeoutError:
             if since is not None:
                 activity.heartbeat(Discovered(since=since))
@@ -124,13 +129,12 @@ class Discover:
 
     async def _begin(self, newcomer: Newcomer) -> bool:
         """One start. A failure is logged and tried again at the next look; other jobs are not affected."""
-        async with self._at_once:
-            try:
-                if await self._start(newcomer):
-                    log.info("watch_started", job=newcomer.job.job_id, user=newcomer.job.user, warnings=newcomer.opt_in.warnings)
-            except Exception as error:  # noqa: BLE001 - whatever Temporal's client raises, the next look tries again
-                log.warning("watch_not_started", job=newcomer.job.job_id, why=str(error)[:300])
-                return False
+        try:
+            if await self._start(newcomer):
+                log.info("watch_started", job=newcomer.job.job_id, user=newcomer.job.user, warnings=newcomer.opt_in.warnings)
+        except Exception as error:  # noqa: BLE001 - whatever Temporal's client raises, the next look tries again
+            log.warning("watch_not_started", job=newcomer.job.job_id, why=str(error)[:300])
+            return False
         return True
 
 
