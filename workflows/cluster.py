@@ -72,6 +72,11 @@ class Cluster:
             weighed = await self._weigh(Guarding.note_incident, IncidentNote(state=self._state, report=report))
         return weighed.view
 
+    @report_incident.validator
+    def _is_one_report(self, report: IncidentReport) -> None:
+        """Nothing to refuse. But what a handler cannot be called with fails this workflow's every task once it was accepted;
+        a validator that cannot be called with it refuses it before."""
+
     @workflow.update
     async def permit_action(self, request: ActionRequest) -> Permission:
         """Asked before each action. An Update, because the asker must not act before the grant is durable."""
@@ -80,6 +85,10 @@ class Cluster:
         if weighed.permission is None:
             raise ApplicationError("the guard rails gave no answer", type="NoAnswer")
         return weighed.permission
+
+    @permit_action.validator
+    def _is_one_request(self, request: ActionRequest) -> None:
+        """As `_is_one_report`."""
 
     @workflow.update
     async def reset_breaker(self, reset: BreakerReset) -> ClusterView:

@@ -5,8 +5,15 @@ Signals and the Update `decide` both come here, so that they can never disagree 
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
 
 from activities.records import Decision, DecisionKind, DecisionRequest, Recommendation
+
+LONGEST_ACTOR = 100
+LONGEST_REASON = 2000
+"""Characters. Both stay in the job's state, and a state over 2 MB is one that Temporal does not pass on."""
 
 
 @dataclass
@@ -37,6 +44,8 @@ class DecisionDesk:
             return f"digest {request.digest or '(none)'} is not the pending {pending}; read `backstay show` and decide on that"
         if not request.actor.strip():
             return "a decision needs an actor; name one with --actor"
+        if len(request.actor) > LONGEST_ACTOR or not request.actor.isprintable():
+            return f"the actor must be a printable name of at most {LONGEST_ACTOR} characters; name one with --actor"
         if self.approvers and request.actor not in self.approvers:
             return f"{request.actor} is not among policy.approvers"
         if self.recommendation.expires_at is not None and now >= self.recommendation.expires_at:
@@ -49,13 +58,24 @@ class DecisionDesk:
         """Takes the decision, or notes why not (a signal has no answer, so its refusal is kept as a warning)."""
         if problem := self.refusal(request, now):
             word = "approval" if request.approve else "rejection"
-            self.refused.append(f"{word} by {request.actor or 'nobody'} refused: {problem}"[:300])
+            self.refused.append(f"{word} by {request.actor[:LONGEST_ACTOR] or 'nobody'} refused: {problem}"[:300])
             return None
         self.decision = Decision(
             kind=DecisionKind.APPROVED if request.approve else DecisionKind.REJECTED,
             actor=request.actor,
             at=now,
-            reason=request.reason,
+            reason=request.reason[:LONGEST_REASON],
             digest=request.digest,
         )
         return self.decision
+
+    def take_signal(self, payload: tuple[Any, ...], now: datetime, *, approve: bool) -> Decision | None:
+        """The same for what a signal carries, which nobody has checked: anything but one `DecisionRequest` is refused."""
+        said = {**payload[0], "approve": approve} if len(payload) == 1 and isinstance(payload[0], dict) else None
+        try:
+            request = DecisionRequest.model_validate(said)
+        except ValidationError:
+            word = "approval" if approve else "rejection"
+            self.refused.append(f"{word} refused: the signal must carry one object with actor, digest and perhaps reason")
+            return None
+        return self.take(request, now)

@@ -99,7 +99,7 @@ class TrainingJob:
             seen = self._memory.state.carried
             self._memory.update(carried=None)
             return seen
-        self._memory.enter(Stage.WATCHING, "no fault seen")
+        self._memory.enter(Stage.WATCHING, _watching_in_words(self._memory.state))
         state = self._memory.state
         seen = await keep_watching(
             Detect.watch_attempt.__name__,
@@ -422,18 +422,21 @@ class TrainingJob:
         """The whole memory, as `backstay show` reads it."""
         return self._memory.state
 
-    @workflow.signal
-    def approve(self, request: DecisionRequest) -> None:
-        """Approve the pending recommendation; a refusal is kept as a warning, since a signal has no answer."""
-        self._take(request.model_copy(update={"approve": True}))
+    # A signal stands in the history whatever it carries, and a handler that cannot be called with it fails this workflow's every
+    # task from then on. So both take anything: one sent from the Temporal UI with no payload must not end the watch.
 
     @workflow.signal
-    def reject(self, request: DecisionRequest) -> None:
-        """Reject the pending recommendation."""
-        self._take(request.model_copy(update={"approve": False}))
+    def approve(self, *payload: Any) -> None:
+        """Approve the pending recommendation by a `DecisionRequest`; a refusal is kept as a warning, since a signal has no answer."""
+        self._take(payload, approve=True)
 
-    def _take(self, request: DecisionRequest) -> None:
-        self._desk.take(request, workflow.now())
+    @workflow.signal
+    def reject(self, *payload: Any) -> None:
+        """Reject the pending recommendation, in the same way."""
+        self._take(payload, approve=False)
+
+    def _take(self, payload: tuple[Any, ...], *, approve: bool) -> None:
+        self._desk.take_signal(payload, workflow.now(), approve=approve)
         self._memory.warn(*self._desk.refused)  # at once: whenever it comes, whoever sent it must find the answer in `show`
         self._desk.refused.clear()
 
@@ -485,3 +488,10 @@ class TrainingJob:
 def _says_more(change: "asyncio.Task[Change]") -> bool:
     """True when the watch beside the waiting has something to tell."""
     return change.done() and change.result().kind is not ChangeKind.UNCHANGED
+
+
+def _watching_in_words(state: TrainingJobState) -> str:
+    """What the watch that begins now looks for."""
+    if not state.known_symptoms:
+        return "no fault seen"
+    return f"the {' and the '.join(kind.replace('_', ' ') for kind in state.known_symptoms)} told of stands; watching for anything else"

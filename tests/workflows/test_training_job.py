@@ -159,6 +159,41 @@ async def test_a_decision_on_another_digest_is_refused_and_changes_nothing(env: 
     assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
 
 
+NO_DECISIONS: tuple[tuple[object, ...], ...] = (
+    (),
+    ("garbage",),
+    (None,),
+    (5, [{}], {"x": 1}),
+    ({"actor": "bob"},),
+    ({"actor": 5, "digest": ["x"]},),
+    ({"actor": "bob", "digest": "x"}, {"actor": "bob", "digest": "x"}),
+    (b"\xff\x00",),
+    ({"actor": "n" * 100_000, "digest": "x", "reason": "r" * 500_000},),
+)
+"""What signals and updates may carry when a person types them by hand into the UI, or means harm."""
+
+
+async def test_what_is_no_decision_is_refused_and_the_watch_goes_on(env: WorkflowEnvironment) -> None:
+    """A signal without a payload once failed every later task of the workflow: nobody could decide on that job any more."""
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        pending = await until_pending(handle)
+        assert pending.recommendation is not None
+        for payload in NO_DECISIONS:
+            await handle.signal("approve", args=payload)
+            await handle.signal("reject", args=payload)
+            with pytest.raises(WorkflowUpdateFailedError):
+                await handle.execute_update("decide", args=payload)
+        request = DecisionRequest(approve=True, actor="bob", digest=pending.recommendation.digest, reason="r" * 500_000)
+        decision: Decision = await handle.execute_update(TrainingJob.decide, request)
+        assert (decision.actor, len(decision.reason)) == ("bob", 2000)
+        end = await handle.result()
+    assert "approval refused: the signal must carry one object with actor, digest and perhaps reason" in end.warnings
+    assert len(end.model_dump_json()) < 100_000
+    assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
+
+
 async def test_only_named_approvers_may_decide(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.APPROVE, approvers=("carol",)))
     world.script.extend([crashes(), *recovers(), ends()])
