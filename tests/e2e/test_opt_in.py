@@ -54,11 +54,10 @@ async def test_a_garbled_comment_costs_a_warning_and_no_requeue_is_honoured(site
 
 
 async def _submit_array(site: Site) -> Training:
-    """Two tasks, each with files of its own; the first one's second node breaks. No checkpoint directory: the log tells."""
+    """Two tasks, each with files of its own; rank 2 of the first one breaks. No checkpoint directory: the log tells."""
     directory = site.runs / "array"
     directory.mkdir()
     run = Training(job_id="", directory=directory, comment="backstay:mode=auto", name="array")
-    run.break_with({"kind": "crash", "node": "to be named", "rank": 2})
     arguments = [
         *("--checkpoints", f"{directory}/checkpoints-TASK", "--iterations", "100000", "--step-seconds", "0.2"),
         *("--checkpoint-every", "5", "--fault-file", f"{directory}/faults-TASK.json"),
