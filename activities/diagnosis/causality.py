@@ -92,7 +92,10 @@ def _without_seen_from_inside(primaries: list[Observation]) -> list[Observation]
     outside = [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.weight >= 0.6]
     if not outside:
         return primaries
-    return [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) or item.cause not in SEEN_FROM_INSIDE]
+    inside = SEEN_FROM_INSIDE
+    if any(item.isolate for item in outside):
+        inside = inside | {"dataloader_bus_error_shm"}  # SIGBUS is also what a process gets for a bad page of the host's memory
+    return [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) or item.cause not in inside]
 
 
 def _tier(item: Observation) -> int:

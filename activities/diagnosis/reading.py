@@ -205,6 +205,7 @@ _CERTAIN_NODE = re.compile(
     r"^.{0,80}?([A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d+\] |^srun: (?:error: )?([\w.-]+): tasks? |^slurmstepd-([\w.-]+): "
 )
 _NO_NODE = re.compile(r"(?:Error|Exception|Warning|Interrupt|\.py|\.cc|\.cpp)$")  # a class or a file before a colon
+_BRACKETED = re.compile(r"^\s?\[([^\]\n]{1,120})\]")  # a script's own tag, a node's name somewhere in it
 _FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
 
 
@@ -271,6 +272,10 @@ class _LogState:
             return found[1] or found[2] or found[3]
         if self.reading.known_nodes and (found := _FIRST_WORD.match(raw)) and found[1] in self.reading.known_nodes:
             return found[1]
+        if self.reading.known_nodes and (found := _BRACKETED.match(raw)):
+            named = self.reading.known_nodes.intersection(re.split(r"[\s,:|/]+", found[1]))
+            if len(named) == 1:
+                return next(iter(named))
         return None
 
     def _context(self, rows: Sequence[Signature], block: bytes, start: int) -> str:
