@@ -14,6 +14,10 @@ class TemporalUnreachable(Exception):
     """No Temporal server answers there. The message names the address and the mend."""
 
 
+class SearchAttributesMissing(Exception):
+    """Workflows cannot run without their search attributes. The message lists them with their types."""
+
+
 async def connect(configuration: Configuration) -> Client:
     """A client with the pydantic data converter, so that records stand in histories as readable JSON.
 

@@ -36,6 +36,7 @@ from activities.slurm.commands import CommandScheduler
 from activities.slurm.feed import Feed
 from activities.slurm.scheduler import Scheduler
 from activities.verify import Verify
+from workers.client import SearchAttributesMissing
 from workers.handover import Handover
 from workers.starting import start_cluster, start_watching
 from workflows.cluster import Cluster
@@ -46,6 +47,16 @@ log = structlog.get_logger()
 
 GRACE = timedelta(seconds=5)
 """A stopping worker lets mutations finish this long; then watches are handed over."""
+
+ATTRIBUTE_TYPES = {
+    name: {
+        "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
+        "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    }[kind]
+    for name, kind in SEARCH_ATTRIBUTES.items()
+}
+"""Our search attributes, as the server's interface names their types."""
 
 OTHER_ACTIVITIES = 100
 """Slots beside the watches: a job that is being recovered must never wait for a healthy one."""
@@ -128,32 +139,43 @@ async def register_search_attributes(client: Client) -> None:
     """Makes the server know our search attributes: a workflow that writes an unknown one would stand still.
 
     Raises:
-        SearchAttributesMissing: the server does not know them and does not let us add them (Temporal Cloud).
+        SearchAttributesMissing: the server does not know them all and does not let us add them (Temporal Cloud), or knows one by
+            another type.
     """
-    types = {
-        "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-        "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
-        "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-    }
-    request = AddSearchAttributesRequest(
-        namespace=client.namespace, search_attributes={name: types[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
-    )
+    known = await _known_search_attributes(client)
+    others = sorted(name for name, kind in ATTRIBUTE_TYPES.items() if known.get(name, kind) != kind)
+    if others:
+        wanted = ", ".join(f"{name}={SEARCH_ATTRIBUTES[name]}" for name in others)
+        raise SearchAttributesMissing(
+            f"namespace {client.namespace} has search attributes of these names by another type; Backstay needs {wanted}: use a namespace "
+            "of its own"
+        )
+    missing = {name: kind for name, kind in ATTRIBUTE_TYPES.items() if name not in known}
+    if not missing:
+        return
     try:
-        await client.operator_service.add_search_attributes(request)
+        # Those that are missing, and no others: some servers refuse the whole request for one that exists.
+        await client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=missing)
+        )
     except RPCError as error:
-        if error.status is RPCStatusCode.ALREADY_EXISTS:
+        if error.status is RPCStatusCode.ALREADY_EXISTS:  # another worker starts beside us, or they cannot be listed here
             return
-        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-        missing = sorted(set(SEARCH_ATTRIBUTES) - set(known.custom_attributes))
-        if missing:
-            wanted = ", ".join(f"{name}={SEARCH_ATTRIBUTES[name]}" for name in missing)
-            raise SearchAttributesMissing(
-                f"namespace {client.namespace} lacks the search attributes {wanted}; have them added by whoever administers Temporal"
-            ) from error
+        wanted = ", ".join(f"{name}={SEARCH_ATTRIBUTES[name]}" for name in sorted(missing))
+        raise SearchAttributesMissing(
+            f"namespace {client.namespace} lacks the search attributes {wanted}; have them added by whoever administers Temporal"
+        ) from error
 
 
-class SearchAttributesMissing(Exception):
-    """Workflows cannot run without their search attributes. The message lists them with their types."""
+async def _known_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
+    """Those of the namespace with their types; none where they cannot be listed (the time-skipping test server)."""
+    try:
+        listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    except RPCError as error:
+        if error.status in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
+            return {}
+        raise
+    return dict(listed.custom_attributes)
 
 
 def _restrictions() -> SandboxRestrictions:

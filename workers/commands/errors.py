@@ -9,7 +9,7 @@ from enum import IntEnum
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.slurm.scheduler import PermissionDenied, SchedulerError, SchedulerUnreachable, SchedulerUnreadable
-from workers.client import TemporalUnreachable
+from workers.client import SearchAttributesMissing, TemporalUnreachable
 from workers.embedded.temporal import EmbeddedTemporalFailed
 
 
@@ -50,6 +50,8 @@ def explain(error: BaseException) -> tuple[ExitCode, str] | None:
         case PermissionDenied():
             return ExitCode.BAD, f"{error}; run it as root, SlurmUser or a Slurm operator"
         case SchedulerError():
+            return ExitCode.BAD, str(error)
+        case SearchAttributesMissing():
             return ExitCode.BAD, str(error)
         case TemporalUnreachable() | EmbeddedTemporalFailed():
             return ExitCode.UNREACHABLE, str(error)
