@@ -189,7 +189,10 @@ class TemporalSection(Section):
 class WorkerSection(Section):
     heartbeat_timeout: Duration = Field(timedelta(seconds=30), description="a worker silent this long has lost its watches to another")
     watches: int = Field(2000, ge=1, description="jobs watched by one worker at once")
-    deployment: str | None = Field(None, description="worker deployment name; set it to switch worker versioning on")
+    deployment: str | None = Field(
+        None,
+        description="worker deployment name; set it to switch worker versioning on, then `temporal worker deployment set-current-version`",
+    )
     build_id: str | None = Field(None, description="build ID with `deployment`; default: the version of Backstay")
 
 
