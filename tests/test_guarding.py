@@ -1,0 +1,114 @@
+"""The cluster's judgement as activities: memory in, memory and answer out, over a look at Slurm that may fail."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from activities.cluster_desk import IncidentReport
+from activities.configuration import Limits
+from activities.guarding import ActionQuestion, Guarding, IncidentNote, ResetOrder, Weighed
+from activities.records import ActionRequest, Breaker, BreakerReset, ClusterState, Domain, LedgerEntry
+from activities.slurm.clock import ManualClock
+from activities.slurm.simulated import SimulatedCluster
+
+
+class Site:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.clock = ManualClock()
+        self.cluster = SimulatedCluster(20, clock=self.clock)
+        self.guarding = Guarding(self.cluster, limits or Limits(), clock=self.clock)
+
+    async def _run(self, step: Any, question: Any) -> Weighed:
+        weighed: Weighed = await ActivityEnvironment().run(step, question)
+        return weighed
+
+    async def note(self, state: ClusterState, job_id: str = "41") -> Weighed:
+        report = IncidentReport(
+            cluster="alpha", job_id=job_id, incident_id=f"{job_id}-1", cause="nccl_timeout", domain=Domain.NETWORK, at=self.clock.now()
+        )
+        return await self._run(self.guarding.note_incident, IncidentNote(state=state, report=report))
+
+    async def weigh(self, state: ClusterState, *suspects: str, job_id: str = "41") -> Weighed:
+        request = ActionRequest(
+            job_id=job_id, incident_id=f"{job_id}-1", partition="train", exclude_nodes=suspects, suspects=suspects, partition_nodes=20
+        )
+        return await self._run(self.guarding.weigh_action, ActionQuestion(state=state, request=request))
+
+    async def untrip(self, state: ClusterState, actor: str = "kim") -> Weighed:
+        return await self._run(self.guarding.untrip, ResetOrder(state=state, reset=BreakerReset(actor=actor)))
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def test_a_grant_enters_the_ledger_with_the_boot_it_was_given_under(site: Site) -> None:
+    weighed = await site.weigh(ClusterState(), "node-002")
+    assert weighed.permission is not None
+    assert weighed.permission.granted
+    [entry] = weighed.state.entries
+    booted = {node.name: node.booted_at for node in await site.cluster.nodes()}
+    assert (entry.node, entry.booted_at) == ("node-002", booted["node-002"])
+    assert len(weighed.state.actions) == 1
+
+
+async def test_a_refusal_changes_nothing_but_what_time_has_cleared(site: Site) -> None:
+    tripped = ClusterState(breaker=Breaker(tripped_at=site.clock.now(), reason="a storm"))
+    weighed = await site.weigh(tripped, "node-002")
+    assert weighed.permission is not None
+    assert not weighed.permission.granted
+    assert weighed.state == tripped
+
+
+async def test_each_look_clears_what_has_expired_or_rebooted(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    site.clock.advance(10)
+    site.cluster.node_down("node-002")
+    site.cluster.node_up("node-002", rebooted=True)
+    assert (await site.note(state)).view.excluded == ()
+    site.clock.advance(timedelta(hours=25))
+    assert (await site.note(state)).state.entries == ()
+
+
+async def test_silence_of_slurm_clears_by_time_only(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    site.cluster.down = True
+    assert [entry.node for entry in (await site.note(state)).view.excluded] == ["node-002"]
+    assert (await site.weigh(state, job_id="42")).permission is not None
+    site.clock.advance(timedelta(hours=25))
+    assert (await site.note(state)).view.excluded == ()
+
+
+async def test_a_node_that_left_the_cluster_leaves_the_ledger(site: Site) -> None:
+    gone = LedgerEntry(node="node-999", implicated_at=site.clock.now(), job_id="1", cause="ecc_uncorrectable")
+    assert (await site.note(ClusterState(entries=(gone,)))).view.excluded == ()
+
+
+async def test_a_storm_shows_in_the_view_of_the_report_that_completes_it(site: Site) -> None:
+    state = ClusterState()
+    for number in range(5):
+        noted = await site.note(state, job_id=str(number))
+        state = noted.state
+    assert noted.view.breaker.tripped_at is not None
+
+
+async def test_a_reset_names_who_and_when(site: Site) -> None:
+    tripped = ClusterState(breaker=Breaker(tripped_at=site.clock.now(), reason="a storm"))
+    weighed = await site.untrip(tripped)
+    assert weighed.view.breaker.tripped_at is None
+    assert (weighed.state.breaker.reset_by, weighed.state.breaker.reset_at) == ("kim", site.clock.now())
+
+
+async def test_every_step_gives_the_same_answer_when_it_is_run_again_on_its_result(site: Site) -> None:
+    granted = await site.weigh(ClusterState(), "node-002")
+    again = await site.weigh(granted.state, "node-002")
+    assert again.state == granted.state
+    assert again.permission is not None
+    assert again.permission.granted
+    noted = await site.note(granted.state)
+    assert (await site.note(noted.state)).state == noted.state
+    untripped = await site.untrip(noted.state)
+    assert (await site.untrip(untripped.state)).state == untripped.state
