@@ -207,7 +207,12 @@ def checkpoint_overdue(view: AttemptView, patience: WatchSection) -> Symptom | N
         return None
     # Measured to the last iteration, not to now: a pause without iterations is not time in which one should have come.
     waited = progress.iteration_at - progress.checkpoint_at
-    if waited < usual * patience.checkpoint_overdue_factor:
+    allowed = usual * patience.checkpoint_overdue_factor
+    if waited < allowed:
+        return None
+    # Nor is a pause between two iterations, such as an evaluation or a suspension: half of the wait must have gone into iterations.
+    worked = _training_time_since_checkpoint(progress)
+    if worked is not None and worked < allowed / 2:
         return None
     text = (
         f"no new checkpoint for {in_words(waited)}, usual are {in_words(usual)}; the newest is of iteration {progress.checkpoint_iteration}"
@@ -329,6 +334,14 @@ def _usual_checkpoint_interval(view: AttemptView) -> timedelta | None:
     seconds = view.progress.checkpoint_interval_seconds
     # Two intervals are the least that can be called usual; they need three checkpoints.
     return timedelta(seconds=seconds) if seconds and view.checkpoint_count >= 3 else None
+
+
+def _training_time_since_checkpoint(progress: Progress) -> timedelta | None:
+    """What the iterations since the newest checkpoint took, by the usual step time; None where the numbers do not tell."""
+    if progress.iteration is None or progress.checkpoint_iteration is None or progress.step_seconds is None:
+        return None
+    steps = progress.iteration - progress.checkpoint_iteration
+    return timedelta(seconds=steps * progress.step_seconds) if steps >= 0 else None  # a checkpoint may be counted in other units
 
 
 def _down_nodes(view: AttemptView) -> list[LostNode]:

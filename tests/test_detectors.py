@@ -298,6 +298,9 @@ CHECKPOINTS: tuple[tuple[str, float, Mapping[str, Any], SymptomKind | None], ...
     ("beyond them", 2406, {}, SymptomKind.NO_CHECKPOINT),
     ("only one interval is known", 2406, {"checkpoint_count": 2}, None),
     ("training is finishing", 2406, {"phase": Phase.FINISHING}, None),
+    ("an evaluation took the time since", 2406, {"checkpoint_iteration": int(HOUR) - 1199}, None),
+    ("an evaluation took less than half of it", 2406, {"checkpoint_iteration": int(HOUR) - 1200}, SymptomKind.NO_CHECKPOINT),
+    ("checkpoints are counted otherwise", 2406, {"checkpoint_iteration": 10 * int(HOUR)}, SymptomKind.NO_CHECKPOINT),
     ("no iterations either: that is a hang", 2800, {"iteration_at": after(HOUR - 400)}, None),
 )
 
@@ -306,8 +309,12 @@ CHECKPOINTS: tuple[tuple[str, float, Mapping[str, Any], SymptomKind | None], ...
 def test_an_overdue_checkpoint(why: str, ago: float, changes: Mapping[str, Any], kind: SymptomKind | None) -> None:
     own = dict(changes)
     count = own.pop("checkpoint_count", 3)
-    progress = {"iteration_at": after(HOUR - 5), "checkpoint_at": after(HOUR - ago), "checkpoint_interval_seconds": 600.0, **own}
-    assert kind_of(a_view(checkpoint_count=count, progress=some_progress(**progress))) is kind, why
+    at, saved = int(HOUR), int(HOUR - ago)
+    progress = {
+        "iteration_at": after(HOUR - 5), "checkpoint_at": after(saved), "checkpoint_interval_seconds": 600.0,
+        "checkpoint_iteration": saved, **own,
+    }  # fmt: skip
+    assert kind_of(a_view(checkpoint_count=count, progress=some_progress(at, **progress))) is kind, why
 
 
 # ------------------------------------------------------------------------------------------------------- (f) the pace
