@@ -1,13 +1,14 @@
 """Scenario 3: approval by signal, by Update and by command; a wrong digest moves nothing; a rejection leaves the job alone."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from activities.records import Action, Decision, DecisionKind, DecisionRequest, OutcomeState, Recommendation
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import Site, Training, awaits_decision, has_recovered
+from tests.e2e.site import Site, Training, awaits_decision, eventually, has_recovered
 from workflows.state import Stage
 
 WRONG = "0123456789ab"
@@ -21,6 +22,7 @@ async def test_an_approval_counts_by_signal_by_update_and_by_command_and_only_wi
     runs = [await site.submit(mode="approve", nodes=1, faults=[CRASH]) for _ in range(4)]
     pending = await asyncio.gather(*(_pending(site, run) for run in runs))
     by_signal, by_update, by_command, rejected = runs
+    await _are_listed_as_waiting(site, runs)
 
     await _wrong_digests_move_nothing(site, by_signal, by_update, by_command)
 
@@ -46,6 +48,7 @@ async def test_an_approval_counts_by_signal_by_update_and_by_command_and_only_wi
     job = await site.slurm_job(rejected.job_id)
     assert (job["JobState"], job["Restarts"]) == ("FAILED", "0")
 
+    await _are_listed_as_waiting(site, [])
     late = await site.command("approve", rejected.job_id)
     assert late.exit_code == 1
     assert "no recommendation that waits" in late.err
@@ -58,6 +61,18 @@ async def _pending(site: Site, run: Training) -> Recommendation:
     assert recommendation.action is Action.RESTART_EXCLUDING
     assert recommendation.expires_at is not None
     return recommendation
+
+
+async def _are_listed_as_waiting(site: Site, runs: Sequence[Training]) -> None:
+    """What Temporal's own list shows whoever asks it for the jobs that need a person."""
+    query = f"BackstayCluster = '{site.cluster}' AND BackstayNeedsApproval = true AND ExecutionStatus = 'Running'"
+    wanted = {(await site.handle(run.job_id)).id for run in runs}
+    client = await site.client()
+
+    async def listed() -> bool | None:
+        return True if {execution.id async for execution in client.list_workflows(query)} == wanted else None
+
+    await eventually(listed, what=f"Temporal's list to show {len(runs)} jobs that need approval")
 
 
 async def _wrong_digests_move_nothing(site: Site, by_signal: Training, by_update: Training, by_command: Training) -> None:
