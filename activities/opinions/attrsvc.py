@@ -17,8 +17,20 @@ from activities.records import Opinion, Side, Verdict
 
 SOURCE = "attrsvc"
 
-POLL_SECONDS = 2.0
-"""All its callers at one address share 60 reads a minute."""
+LONGEST_WAIT_SECONDS = 45.0
+"""One read waits this long for the verdict: all callers at one address share 60 reads a minute, and a terminal analysis takes 15 s
+at least (four run at once), so that polling spends the budget of a few jobs that fail together within seconds."""
+
+POLL_SECONDS = 5.0
+"""Between two reads where it answers at once that it is not done."""
+
+RETRY_SECONDS = 2.0
+
+TRIES_TO_REACH = 3
+"""A service that is not there must not cost its whole deadline."""
+
+TRIES_ONCE_REACHED = 10
+"""It was there a moment ago, so it restarts, which takes it some seconds."""
 
 LONGEST_BACK_OFF_SECONDS = 60.0
 """A 429 comes without Retry-After; NVRx's own client waits 10 to 60 s."""
@@ -93,7 +105,13 @@ class AttributionService:
     async def _verdict(self, submission: dict[str, Any]) -> Opinion:
         for _ in range(MOST_SUBMISSIONS):
             await self._submit(submission)
-            while (answer := await self._read(str(submission["log_path"]))) is not None:
+            while True:
+                try:
+                    answer = await self._read(str(submission["log_path"]))
+                except httpx.ReadTimeout:
+                    continue  # still at work; our own deadline ends this
+                if answer is None:
+                    break
                 match _status(answer):
                     case _Status.PENDING | _Status.IN_FLIGHT:
                         # A candidate may stand there already; NVRx's own client ignores it until completed, and so do we.
@@ -103,36 +121,38 @@ class AttributionService:
                     case _Status.FAILED:
                         raise NoOpinion(f"its analysis failed: {words(_mapping(answer, 'result').get('error')) or 'no reason given'}")
             # 404: it restarted and forgot; asking twice for the same attempt is harmless.
-            await self._pause(POLL_SECONDS)
+            await self._pause(RETRY_SECONDS)
         raise NoOpinion(f"forgot the log {MOST_SUBMISSIONS} times; it restarts again and again, look at its own log")
 
     async def _submit(self, submission: dict[str, Any]) -> None:
-        response, body = await self._send("POST", self._logs, json=submission)
+        response, body = await self._send("POST", self._logs, tries=TRIES_TO_REACH, json=submission)
         if response.status_code != httpx.codes.OK:
             raise NoOpinion(_refusal(response, body))
 
     async def _read(self, log_path: str) -> Any | None:
-        """Its answer; None when it does not know the log (any more)."""
-        response, body = await self._send("GET", self._logs, params={"log_path": log_path, "wait": "false"})
+        """Its answer, as soon as there is a verdict; None when it does not know the log (any more)."""
+        waiting = httpx.Timeout(30.0, connect=5.0, read=LONGEST_WAIT_SECONDS)
+        params = {"log_path": log_path, "wait": "true"}
+        response, body = await self._send("GET", self._logs, tries=TRIES_ONCE_REACHED, params=params, timeout=waiting)
         if response.status_code == httpx.codes.NOT_FOUND and _code(body) == "not_found":
             return None
         if response.status_code != httpx.codes.OK:
             raise NoOpinion(_refusal(response, body))
         return body
 
-    async def _send(self, method: str, url: str, **request: Any) -> tuple[httpx.Response, Any]:
-        """One exchange; waits out rate limits and passing trouble, for as long as the deadline lasts."""
+    async def _send(self, method: str, url: str, *, tries: int, **request: Any) -> tuple[httpx.Response, Any]:
+        """One exchange; waits out rate limits, and a service that cannot be reached until so many tries failed."""
         back_off = 10.0
-        tries = 0
         while True:
             try:
                 response, body = await exchange(self._client, method, url, **request)
+            except httpx.ReadTimeout:
+                raise  # it is there and slow, which another try would not mend
             except httpx.TransportError:
-                # Once more, for it may just be restarting; a service that is not there must not cost its whole deadline.
-                tries += 1
-                if tries > 2:
+                tries -= 1
+                if tries <= 0:
                     raise
-                await self._pause(POLL_SECONDS)
+                await self._pause(RETRY_SECONDS)
                 continue
             if response.status_code != httpx.codes.TOO_MANY_REQUESTS:
                 return response, body

@@ -75,7 +75,7 @@ async def test_it_submits_polls_and_reads_the_verdict() -> None:
         "cycle_id": 0,
         "analysis_intent": "terminal",
     }
-    assert dict(service.asked[1].url.params) == {"log_path": str(LOG), "wait": "false"}
+    assert dict(service.asked[1].url.params) == {"log_path": str(LOG), "wait": "true"}
 
 
 async def test_it_never_names_a_node_even_where_the_answer_does() -> None:
@@ -211,6 +211,37 @@ async def test_a_service_that_is_not_there_is_given_up_after_three_tries() -> No
     opinion = await ask(refused)
     assert "All connection attempts failed; check its url" in opinion.note
     assert tries == 3
+
+
+async def test_a_service_that_goes_away_while_it_is_asked_is_given_the_time_of_a_restart() -> None:
+    trouble = 6
+
+    def restarting(request: httpx.Request) -> httpx.Response:
+        nonlocal trouble
+        if request.method == "POST":
+            return recorded("terminal")
+        trouble -= 1
+        if trouble:
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.", request=request)
+        return recorded("completed wait=true")
+
+    assert (await ask(restarting)).verdict is Verdict.RESTART
+
+
+async def test_a_verdict_that_takes_longer_than_one_read_waits_is_asked_for_again() -> None:
+    reads = 0
+
+    def slow(request: httpx.Request) -> httpx.Response:
+        nonlocal reads
+        if request.method == "POST":
+            return recorded("terminal")
+        reads += 1
+        if reads < 6:
+            raise httpx.ReadTimeout("", request=request)
+        return recorded("completed wait=true")
+
+    opinion = await ask(slow)
+    assert (opinion.verdict, reads) == (Verdict.RESTART, 6)
 
 
 async def test_what_it_says_is_bounded_and_without_secrets() -> None:
