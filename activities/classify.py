@@ -4,7 +4,9 @@ Called by `workflows/training_job.py` before anything is changed: a requeue trun
 """
 
 import asyncio
+import io
 from pathlib import Path
+from typing import BinaryIO
 
 from temporalio import activity
 
@@ -17,6 +19,9 @@ from activities.records import Attempt, Evidence, Job, Judgement, Node, OptIn, P
 from activities.redaction import redact_record
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler, SchedulerError
+
+TRIES_TO_READ = 4
+"""With the pauses between the tries some seven seconds."""
 
 
 class ClassifyRequest(Record):
@@ -46,13 +51,13 @@ class Classify:
 
         What cannot be read is noted in `unreadable`, never an error."""
         missing: list[str] = []
-        nodes = await self._nodes_of(request.attempt, missing)
-        script = await self._script(request.job, missing)
-        logs = self._logs_of(request, missing)
-        material = Material(
-            job=request.job, nodes=nodes, logs=logs, signals=request.symptom.signals, batch_script=script, unreadable=missing
-        )
         async with heartbeats("capturing evidence"):
+            nodes = await self._nodes_of(request.attempt, missing)
+            script = await self._script(request.job, missing)
+            logs = self._logs_of(request, missing)
+            material = Material(
+                job=request.job, nodes=nodes, logs=logs, signals=request.symptom.signals, batch_script=script, unreadable=missing
+            )
             return await asyncio.to_thread(
                 self._store.capture,
                 material,
@@ -63,18 +68,33 @@ class Classify:
 
     @activity.defn
     async def diagnose(self, request: ClassifyRequest) -> Judgement:
-        """The first cause, the suspects or an honest unknown, by the whole log and what Slurm says of the nodes."""
+        """The first cause, the suspects or an honest unknown, by the whole log and what Slurm says of the nodes.
+
+        A log that is not there, or cannot be read after `TRIES_TO_READ`, holds nothing up: then the rest has to do.
+        `unreadable` of the evidence has told it."""
         missing: list[str] = []
-        signals = Signals(
-            logs=tuple(LogSource(name=str(path), path=path, opener=self._roots.open) for path in self._logs_of(request, missing)),
-            job=request.job,
-            nodes=await self._nodes_of(request.attempt, missing),
-            symptom=request.symptom,
-            progress=request.progress,
-        )
         async with heartbeats("diagnosing"):
-            judgement = await asyncio.to_thread(self._engine.judge, signals)
+            signals = Signals(
+                logs=tuple(LogSource(name=str(path), path=path, opener=self._opened) for path in self._logs_of(request, missing)),
+                job=request.job,
+                nodes=await self._nodes_of(request.attempt, missing),
+                symptom=request.symptom,
+                progress=request.progress,
+            )
+            try:
+                judgement = await asyncio.to_thread(self._engine.judge, signals)
+            except OSError:
+                if activity.info().attempt < TRIES_TO_READ:
+                    raise  # a file system in trouble may answer a moment later
+                judgement = await asyncio.to_thread(self._engine.judge, signals.model_copy(update={"logs": ()}))
             return redact_record(judgement)
+
+    def _opened(self, path: Path) -> BinaryIO:
+        """The log, or an empty one where there is none: a job that failed before it wrote anything has no log."""
+        try:
+            return self._roots.open(path)
+        except (PathRefused, FileNotFoundError, PermissionError):
+            return io.BytesIO()
 
     def _logs_of(self, request: ClassifyRequest, missing: list[str]) -> tuple[Path, ...]:
         """The job's output and, where it is another file, its error output; each only under an allowed root."""

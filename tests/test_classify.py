@@ -1,0 +1,198 @@
+"""The step `classify`: evidence while it is still there, then the first cause; what cannot be read is noted, never an error."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from activities.classify import TRIES_TO_READ, Classify, ClassifyRequest
+from activities.configuration import EvidenceSection
+from activities.diagnosis.engine import Engine
+from activities.diagnosis.signals import Signals
+from activities.evidence import EvidenceStore
+from activities.logs.paths import LogRoots
+from activities.records import Domain, Evidence, Job, Judgement, SignalSource
+from activities.slurm.clock import ManualClock
+from activities.slurm.simulated import SimulatedCluster
+from activities.slurm.simulated_programs import runs_for
+from activities.slurm.simulated_state import Request
+from tests.builders import ECC_LINE, a_judgement, a_key, a_symptom, an_attempt, an_opt_in, node_names
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine()
+
+
+class Bench:
+    """A failed job whose output lies under an allowed root."""
+
+    def __init__(self, directory: Path, engine: Engine) -> None:
+        self.runs = directory / "runs"
+        self.runs.mkdir()
+        self.clock = ManualClock()
+        self.cluster = SimulatedCluster(4, clock=self.clock)
+        roots = LogRoots([self.runs])
+        store = EvidenceStore(EvidenceSection.model_validate({"directory": directory / "evidence"}), roots)
+        self.classify = Classify(self.cluster, engine, store, roots, clock=self.clock)
+        self.heartbeats: list[str] = []
+        self.job_id = ""
+
+    async def failed(self, *lines: str, stderr: str | None = None, stdout: str | None = None, batch: bool = True) -> Job:
+        output = stdout or str(self.runs / "slurm-%j.out")
+        request = Request(
+            node_count=2, stdout=output, stderr=stderr, working_directory=str(self.runs), script="#!/bin/bash\nsrun train\n", batch=batch
+        )
+        self.job_id = self.cluster.submit(runs_for(None), request=request)
+        (self.runs / f"slurm-{self.job_id}.out").write_text("".join(f"{line}\n" for line in lines))
+        self.cluster.fail_job(self.job_id)
+        self.clock.advance(3)
+        return await self.cluster.job(self.job_id)
+
+    def request(self, job: Job, **changes: Any) -> ClassifyRequest:
+        defaults = {
+            "incident_id": "i-1", "attempt": an_attempt(key=a_key(job.job_id), nodes=node_names(2)), "job": job, "opt_in": an_opt_in(),
+            "symptom": a_symptom(onset=self.clock.now(), detected_at=self.clock.now()),
+        }  # fmt: skip
+        return ClassifyRequest(**{**defaults, **changes})
+
+    def environment(self) -> ActivityEnvironment:
+        environment = ActivityEnvironment()
+        environment.on_heartbeat = lambda *details: self.heartbeats.append(details[0])
+        return environment
+
+    async def capture(self, job: Job, **changes: Any) -> Evidence:
+        evidence: Evidence = await self.environment().run(self.classify.capture_evidence, self.request(job, **changes))
+        return evidence
+
+    async def diagnose(self, job: Job, *, attempt_of_temporal: int = 1, **changes: Any) -> Judgement:
+        environment = self.environment()
+        environment.info = replace(environment.info, attempt=attempt_of_temporal)
+        judgement: Judgement = await environment.run(self.classify.diagnose, self.request(job, **changes))
+        return judgement
+
+
+@pytest.fixture
+def bench(tmp_path: Path, engine: Engine) -> Bench:
+    return Bench(tmp_path, engine)
+
+
+def text_of(evidence: Evidence) -> str:
+    return "\n".join(excerpt.text for excerpt in evidence.excerpts)
+
+
+async def test_log_nodes_and_script_are_captured_before_anything_is_changed(bench: Bench) -> None:
+    evidence = await bench.capture(await bench.failed("iteration 1", ECC_LINE))
+    assert evidence.unreadable == ()
+    assert {SignalSource.LOG, SignalSource.SCHEDULER, SignalSource.NODE} <= {excerpt.source for excerpt in evidence.excerpts}
+    assert ECC_LINE in text_of(evidence)
+    assert "srun train" in text_of(evidence)
+    assert bench.heartbeats
+
+
+async def test_only_the_nodes_of_the_attempt_are_told(bench: Bench) -> None:
+    text = text_of(await bench.capture(await bench.failed(ECC_LINE)))
+    assert "node-002" in text
+    assert "node-004" not in text
+
+
+async def test_an_error_output_of_its_own_is_read_as_well(bench: Bench) -> None:
+    errors = bench.runs / "errors.txt"
+    job = await bench.failed("iteration 1", stderr=str(errors))
+    errors.write_text(f"{ECC_LINE}\n")
+    assert ECC_LINE in text_of(await bench.capture(job))
+    assert (await bench.diagnose(job)).diagnosis.cause == "ecc_uncorrectable"
+
+
+async def test_silence_of_slurm_costs_nodes_and_script_but_never_the_log(bench: Bench) -> None:
+    job = await bench.failed(ECC_LINE)
+    bench.cluster.down = True
+    evidence = await bench.capture(job)
+    assert ECC_LINE in text_of(evidence)
+    missing = " · ".join(evidence.unreadable)
+    assert "node states: " in missing
+    assert "batch script: " in missing
+
+
+async def test_a_script_we_may_not_read_is_noted(bench: Bench) -> None:
+    job = await bench.failed(ECC_LINE)
+    bench.cluster.may_operate = False
+    assert any("batch script" in note for note in (await bench.capture(job)).unreadable)
+
+
+async def test_an_interactive_allocation_has_no_script_to_miss(bench: Bench) -> None:
+    evidence = await bench.capture(await bench.failed(ECC_LINE, batch=False))
+    assert evidence.unreadable == ()
+
+
+async def test_a_log_outside_the_allowed_roots_is_not_opened_and_said_so(bench: Bench, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere.out"
+    job = await bench.failed(stdout=str(outside))
+    outside.write_text(f"{ECC_LINE}\n")
+    evidence = await bench.capture(job)
+    assert ECC_LINE not in text_of(evidence)
+    assert any(str(outside) in note for note in evidence.unreadable)
+    assert (await bench.diagnose(job)).diagnosis.cause != "ecc_uncorrectable"
+
+
+async def test_a_log_that_is_gone_is_noted_and_diagnosed_by_the_rest(bench: Bench) -> None:
+    job = await bench.failed(ECC_LINE)
+    (bench.runs / f"slurm-{job.job_id}.out").unlink()
+    assert (await bench.capture(job)).unreadable
+    judgement = await bench.diagnose(job)
+    assert judgement.attribution.abstained
+
+
+async def test_the_first_cause_is_named_with_its_node(bench: Bench) -> None:
+    judgement = await bench.diagnose(await bench.failed("iteration 1", ECC_LINE))
+    assert (judgement.diagnosis.domain, judgement.diagnosis.cause) == (Domain.HARDWARE, "ecc_uncorrectable")
+    assert bench.heartbeats
+
+
+class UnreadableLog(Engine):
+    """Over a file system that breaks off in the middle of the log."""
+
+    def __init__(self) -> None: ...
+
+    def judge(self, signals: Signals) -> Judgement:
+        if signals.logs:
+            raise OSError(5, "Input/output error")
+        return a_judgement()
+
+
+async def test_a_log_that_cannot_be_read_is_tried_some_times_and_then_done_without(bench: Bench) -> None:
+    bench.classify._engine = UnreadableLog()
+    job = await bench.failed(ECC_LINE)
+    for attempt in range(1, TRIES_TO_READ):
+        with pytest.raises(OSError, match="Input/output"):
+            await bench.diagnose(job, attempt_of_temporal=attempt)
+    assert await bench.diagnose(job, attempt_of_temporal=TRIES_TO_READ) == a_judgement()
+
+
+class SlowEngine(Engine):
+    """Reads a log of many gigabytes."""
+
+    def __init__(self) -> None:  # compiles nothing: it only takes its time
+        self.beaten = threading.Event()
+
+    def judge(self, signals: Signals) -> Judgement:
+        assert self.beaten.wait(10), "no heartbeat while the engine worked"
+        return a_judgement()
+
+
+async def test_a_diagnosis_that_takes_long_heartbeats_and_holds_up_no_other_activity(bench: Bench) -> None:
+    engine = SlowEngine()
+    bench.classify._engine = engine
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *details: engine.beaten.set()
+    request = bench.request(await bench.failed(ECC_LINE))
+
+    async def diagnose() -> Judgement:
+        judgement: Judgement = await environment.run(bench.classify.diagnose, request)
+        return judgement
+
+    assert await asyncio.create_task(diagnose()) == a_judgement()
