@@ -8,6 +8,7 @@ from activities.diagnosis.scan import MultiPattern
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature, Where
+from activities.gpu.bursts import BACK
 from activities.gpu.findings import GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
@@ -79,12 +80,16 @@ def kernel_findings(signals: Signals, reading: Reading) -> tuple[KernelFinding, 
 
 
 def is_passing(item: Observation) -> bool:
-    """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), one that says Nonfatal, or a
-    process killed in a memory cgroup that may be anybody's."""
+    """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), one that says Nonfatal, a process
+    killed in a memory cgroup that may be anybody's, a file server that came back."""
     return (
         item.source is SignalSource.KERNEL
         and not item.isolate
-        and (item.signature in _OF_SOME_PROCESS or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower()))
+        and (
+            item.signature in _OF_SOME_PROCESS
+            or item.signature.endswith(BACK)
+            or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower())
+        )
     )
 
 

@@ -45,7 +45,8 @@ def of_no_event(case: "Case", verdict: Verdict) -> Judgement:
 
 
 def _slow(case: "Case") -> Judgement | None:
-    if case.seen("ofi_init_failed") and case.seen("network_socket") and not case.seen("network_fast"):
+    over_tcp = case.seen("ofi_init_failed") and case.seen("network_socket") and not case.seen("network_fast")
+    if over_tcp and case.facts.only_node is None:  # within one node nothing goes over the network
         item = next(item for item in case.observations if item.signature == "ofi_init_failed")
         refined = Refined("rdma_fallback_to_tcp", 0.75, "the fast transport did not start, NCCL uses TCP sockets")
         return case.finish(refined.cause, refined.confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)

@@ -19,6 +19,8 @@ _RELOAD_CLEARS_AFTER: Final = 60.0  # seconds; a probe that fails *while* the dr
 _APPLICATION_CODES: Final = (13, 31)
 _WORD_ONLY: Final = (43, 45, 154)  # never win over another line
 _RECOVERY: Final = 154
+_SERVER_BACK: Final = {"nfs_not_responding": "nfs_ok", "lustre_lost": "lustre_restored"}
+BACK: Final = "_and_back"  # ends the event of a trouble that the same log shows to be over
 _FATAL_REPEATS: Final = 5  # NVSentinel's analyser: same fatal Xid on one GPU, in a day, asks for support
 
 
@@ -35,7 +37,7 @@ def judge_bursts(findings: Iterable[KernelFinding], since: datetime | None = Non
         by_node.setdefault(finding.node, []).append(finding)
     judged: list[KernelFinding] = []
     for of_node in by_node.values():
-        bursts = _bursts(_with_flaps(_without_cleared(of_node)))
+        bursts = _bursts(_with_returns(_with_flaps(_without_cleared(of_node))))
         firsts = [_judge_burst(burst) for burst in bursts]
         loads = [finding for finding in of_node if finding.event == "driver_loaded"]
         judged += [kept for first in _with_repeats(bursts, firsts) if (kept := _within(first, since, loads)) is not None]
@@ -87,6 +89,22 @@ def _with_flaps(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
 
     flapped = {"cause": "ib_port_error", "action": Action.RESTART_EXCLUDING, "why": "an HCA port went down and came back"}
     return [finding.model_copy(update=flapped) if finding.event == "port_down" and came_back(finding) else finding for finding in findings]
+
+
+def _with_returns(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
+    """A file server that answers again: what waited for it went on, so it explains a failure only if nothing else does."""
+
+    def came_back(lost: KernelFinding) -> bool:
+        again = _SERVER_BACK.get(lost.event)
+        return again is not None and any(
+            back.event == again and back.line > lost.line and back.device is not None and back.device in lost.text for back in findings
+        )
+
+    def returned(lost: KernelFinding) -> KernelFinding:
+        why = f"{lost.why}; it came back"
+        return lost.model_copy(update={"event": f"{lost.event}{BACK}", "confidence": min(lost.confidence, 0.5), "blame": 8, "why": why})
+
+    return [returned(finding) if came_back(finding) else finding for finding in findings]
 
 
 def _xid_codes(burst: Sequence[KernelFinding]) -> set[int]:
