@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 
 import hyperscan
 
+from activities.diagnosis.databases import kept_or_compiled
+
 BLOCK_BYTES = 1 << 20  # one call into the matcher; small enough to stay in the cache and to bound the hits held at once
 READ_BYTES = 8 << 20  # one read of a file
 LINE_WINDOW_BYTES = 32 << 10  # a longer line is reported as the window around the match: no excerpt needs more
@@ -181,15 +183,19 @@ def blocks(stream: BinaryIO, size: int = READ_BYTES) -> Iterator[tuple[int, byte
 
 
 def _compile(patterns: Mapping[str, str | bytes], flags: int) -> hyperscan.Database:
-    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     if not patterns:
-        return database
+        return hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     expressions = [_as_bytes(pattern) for pattern in patterns.values()]
-    try:
-        database.compile(expressions=expressions, ids=list(range(len(expressions))), elements=len(expressions), flags=flags)
-    except hyperscan.error as refusal:
-        raise _first_refused(patterns.items(), flags, str(refusal)) from refusal
-    return database
+
+    def compiled() -> hyperscan.Database:
+        database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        try:
+            database.compile(expressions=expressions, ids=list(range(len(expressions))), elements=len(expressions), flags=flags)
+        except hyperscan.error as refusal:
+            raise _first_refused(patterns.items(), flags, str(refusal)) from refusal
+        return database
+
+    return kept_or_compiled(expressions, flags, compiled)
 
 
 def _first_refused(patterns: Iterable[tuple[str, str | bytes]], flags: int, otherwise: str) -> PatternRefused:
