@@ -121,7 +121,7 @@ async def run_worker(configuration: Configuration, client: Client, *, stop: asyn
         workflows=[TrainingJob, Cluster],
         activities=steps_of(configuration, client, scheduler or scheduler_of(configuration)),
         interceptors=[Handover()],
-        workflow_runner=SandboxedWorkflowRunner(restrictions=_restrictions()),
+        workflow_runner=workflow_runner(),
         max_concurrent_activities=configuration.worker.watches + OTHER_ACTIVITIES,
         max_heartbeat_throttle_interval=configuration.worker.heartbeat_timeout / 3,
         default_heartbeat_throttle_interval=configuration.worker.heartbeat_timeout / 3,
@@ -178,9 +178,11 @@ async def _known_search_attributes(client: Client) -> dict[str, IndexedValueType
     return dict(listed.custom_attributes)
 
 
-def _restrictions() -> SandboxRestrictions:
-    """Our own packages are deterministic where workflows use them, and are shared with the sandbox: failure types must be the same."""
-    return SandboxRestrictions.default.with_passthrough_modules("activities", "pydantic", "pydantic_core")
+def workflow_runner() -> SandboxedWorkflowRunner:
+    """How workflows run here and in replay tests. Our own packages are deterministic where workflows use them, and are shared with the
+    sandbox: failure types must be the same."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("activities", "pydantic", "pydantic_core")
+    return SandboxedWorkflowRunner(restrictions=restrictions)
 
 
 def _deployment(configuration: Configuration) -> WorkerDeploymentConfig | None:
