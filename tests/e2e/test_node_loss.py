@@ -1,0 +1,46 @@
+"""Scenario 6: a node is lost while Slurm requeues jobs of lost nodes itself. Whoever is first, the job is requeued once, and verified."""
+
+from datetime import timedelta
+
+from activities.records import SymptomKind
+from tests.e2e.conftest import MakeSite
+from tests.e2e.site import Site, has_recovered, steps_of
+from workflows.state import Stage
+
+
+async def test_a_job_that_slurm_itself_requeued_off_a_lost_node_is_not_requeued_again(make_site: MakeSite) -> None:
+    # Slurm calls the silent node DOWN after SlurmdTimeout, six seconds here, and requeues; Backstay would wait much longer.
+    site = make_site({"watch": {"node_not_responding_for": "10m", "hang_floor": "10m"}})
+    await site.start_worker()
+    run = await site.submit()
+    before = await site.training(run)
+    lost = before.attempt.nodes[0]  # where the batch script runs: srun cannot be what ends the job
+    await site.slurm.kill_node(lost)
+    incident = await site.incident(run, until=lambda incident: "superseded" in steps_of(incident), within=120, what="Slurm's own requeue")
+    assert incident.symptom.kind is SymptomKind.NODE_FAULT
+    assert lost in incident.symptom.summary
+    assert "restart count went from 0 to 1" in incident.outcome.summary
+    # Slurm delays what it requeues by two minutes. Giving them back is left to whoever acted; here, to the test.
+    await site.slurm.wait_state(run.job_id, "PENDING", within=timedelta(seconds=60))
+    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
+    incident = await site.incident(run, until=has_recovered, what="the recovery, verified")
+    assert "not by Backstay" in incident.outcome.summary
+    assert not {"requeued", "excluded", "expedited"} & set(steps_of(incident))
+    job = await site.slurm_job(run.job_id)
+    assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1")
+    state = await site.until(run, lambda state: state.stage is Stage.WATCHING, what="the watch of the attempt that Slurm started")
+    assert (len(state.incidents), state.history.restarts) == (1, 0)
+
+
+async def test_a_node_that_backstay_calls_lost_before_slurm_does_leads_to_one_requeue_in_all(site: Site) -> None:
+    await site.start_worker()
+    run = await site.submit()
+    before = await site.training(run)
+    lost = before.attempt.nodes[-1]
+    await site.slurm.kill_node(lost)
+    incident = await site.ended_incident(run, within=120)
+    assert has_recovered(incident), incident.outcome
+    assert [suspect.node for suspect in incident.attribution.suspects] == [lost]
+    await site.slurm.wait_node(lost, "down*")
+    job = await site.slurm_job(run.job_id)
+    assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1")
