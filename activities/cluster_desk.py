@@ -4,12 +4,19 @@ Called by `workflows/training_job.py`; the answers come from `workflows/cluster.
 (imports point from workflows to activities, never back).
 """
 
+import asyncio
+
 from pydantic import AwareDatetime
 from temporalio import activity
 from temporalio.client import Client
 
 from activities.beat import beating
 from activities.records import ActionRequest, ClusterView, Domain, Permission, Record
+
+AT_ONCE = 1
+"""Questions in flight from one worker. Temporal takes ten Updates of one workflow at a time and refuses the eleventh, and the cluster
+answers one after the other anyhow (300 tasks of an array that failed together kept each other out for minutes). So in a storm they wait
+here: the reset of the breaker finds room, and the cluster's workflow a moment to continue as new."""
 
 
 def cluster_workflow_id(cluster: str) -> str:
@@ -39,15 +46,17 @@ class ClusterDesk:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     @activity.defn
     @beating
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         """Tells the cluster of a fault; answers which nodes it holds excluded and whether its breaker has tripped."""
         handle = self._client.get_workflow_handle(cluster_workflow_id(report.cluster))
-        view: ClusterView = await handle.execute_update(
-            "report_incident", report, result_type=ClusterView, id=f"report-{report.incident_id}"
-        )
+        async with self._turns:
+            view: ClusterView = await handle.execute_update(
+                "report_incident", report, result_type=ClusterView, id=f"report-{report.incident_id}"
+            )
         return view
 
     @activity.defn
@@ -55,5 +64,6 @@ class ClusterDesk:
     async def permit_action(self, request: PermissionRequest) -> Permission:
         """Asks the guard rails. Granted once, an incident's action stays granted: asking again changes nothing."""
         handle = self._client.get_workflow_handle(cluster_workflow_id(request.cluster))
-        permission: Permission = await handle.execute_update("permit_action", request.action, result_type=Permission)
+        async with self._turns:
+            permission: Permission = await handle.execute_update("permit_action", request.action, result_type=Permission)
         return permission

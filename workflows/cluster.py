@@ -38,6 +38,7 @@ class Cluster:
         self._heartbeat_timeout = start.heartbeat_timeout
         # Updates overlap while their activities run; one after the other, or two jobs could each take the last free share.
         self._lock = asyncio.Lock()
+        self._passes_on = False
 
     @workflow.run
     async def run(self, start: ClusterStart) -> None:
@@ -57,6 +58,8 @@ class Cluster:
             # tried again.
             workflow.logger.error("discovery failed and is started again in %s: %s", AGAIN_AFTER, discovery.exception())
             await workflow.sleep(AGAIN_AFTER)
+        # Under a storm from several workers there would always be one more handler, and the history would grow into its limit.
+        self._passes_on = True
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(start.model_copy(update={"state": self._state}))
 
@@ -74,8 +77,9 @@ class Cluster:
 
     @report_incident.validator
     def _is_one_report(self, report: IncidentReport) -> None:
-        """Nothing to refuse. But what a handler cannot be called with fails this workflow's every task once it was accepted;
-        a validator that cannot be called with it refuses it before."""
+        """What a handler cannot be called with fails this workflow's every task once it was accepted; a validator that cannot be called
+        with it refuses it before."""
+        self._refuse_while_passing_on()
 
     @workflow.update
     async def permit_action(self, request: ActionRequest) -> Permission:
@@ -89,6 +93,7 @@ class Cluster:
     @permit_action.validator
     def _is_one_request(self, request: ActionRequest) -> None:
         """As `_is_one_report`."""
+        self._refuse_while_passing_on()
 
     @workflow.update
     async def reset_breaker(self, reset: BreakerReset) -> ClusterView:
@@ -103,6 +108,10 @@ class Cluster:
             raise ApplicationError("the breaker is not tripped", type="BreakerNotTripped")
         if not reset.actor.strip():
             raise ApplicationError("a reset needs an actor; name one with --actor", type="BreakerNotTripped")
+
+    def _refuse_while_passing_on(self) -> None:
+        if self._passes_on:
+            raise ApplicationError("the cluster's workflow continues as new; ask again", type="PassingOn")
 
     async def _weigh(self, method: Callable[[Any, RequestT], Awaitable[Weighed]], request: RequestT) -> Weighed:
         weighed = await workflow.execute_activity_method(

@@ -316,3 +316,15 @@ async def test_a_discovery_that_fails_for_good_is_started_again_and_forgets_noth
         await asyncio.wait_for(site.discovered_again.wait(), timeout=30)
         skipping.cancel()
         assert (await site.state()).breaker.reason == "a storm"
+
+
+async def test_a_storm_of_reports_is_taken_one_after_the_other_and_a_person_still_gets_in(site: Site) -> None:
+    """Temporal refuses the eleventh Update in flight: a failed array of 300 tasks once locked itself out of its own breaker."""
+    reports = asyncio.gather(*(site.report(f"7{number}") for number in range(60)))
+    while (await site.state()).breaker.tripped_at is None:  # noqa: ASYNC110 - the server's state; there is no event to await
+        await asyncio.sleep(0.01)
+    assert (await site.reset()).breaker.tripped_at is None
+    await reports
+    history = await site.handle.fetch_history()
+    accepted = [event for event in history.events if event.HasField("workflow_execution_update_accepted_event_attributes")]
+    assert len(accepted) == 61, "each was asked once, and none was refused"

@@ -1,11 +1,12 @@
 """`backstay breaker`: the cluster's guard rails as they stand, and the reset that only a person may make."""
 
+import asyncio
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.cluster_desk import cluster_workflow_id
@@ -27,6 +28,9 @@ from workers.commands.options import (
     tell,
 )
 from workers.commands.words import clock
+
+BUSY_TRIES = 10
+"""Questions to a busy workflow, a second apart."""
 
 
 class Act(StrEnum):
@@ -67,8 +71,7 @@ async def ask(client: Client, cluster: str, reset: BreakerReset | None = None) -
     try:
         if reset is not None:
             await handle.execute_update("reset_breaker", reset, rpc_timeout=QUERY_PATIENCE * 4)
-        state: ClusterState = await handle.query("state", result_type=ClusterState, rpc_timeout=QUERY_PATIENCE)
-        return state
+        return await _state(handle)
     except WorkflowUpdateFailedError as error:
         raise CommandFailed(f"the reset was refused: {error.__cause__ or error}") from error
     except WorkflowQueryFailedError as error:
@@ -79,6 +82,20 @@ async def ask(client: Client, cluster: str, reset: BreakerReset | None = None) -
         if error.status is RPCStatusCode.FAILED_PRECONDITION:
             raise Unreachable("no worker answers; start `backstay worker`") from error
         raise
+
+
+async def _state(handle: WorkflowHandle[Any, Any]) -> ClusterState:
+    """The cluster's answer; asked again for a while when the server says that the workflow is busy, as it is in a storm."""
+    for _ in range(BUSY_TRIES):
+        try:
+            state: ClusterState = await handle.query("state", result_type=ClusterState, rpc_timeout=QUERY_PATIENCE)
+        except RPCError as error:
+            if error.status not in (RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.UNAVAILABLE):
+                raise
+            await asyncio.sleep(1)
+        else:
+            return state
+    raise Unreachable("the cluster's workflow is busy with a storm of faults; ask again in a minute")
 
 
 def in_words(cluster: str, state: ClusterState) -> Iterator[str]:
