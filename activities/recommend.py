@@ -8,6 +8,7 @@ from temporalio import activity
 
 from activities.beat import beating
 from activities.configuration import Configuration
+from activities.discover import opted_in
 from activities.modes import mode_for
 from activities.placement import nodes_of_partition
 from activities.policy import Situation, recommend
@@ -67,7 +68,7 @@ class Recommend:
         nodes = tuple(await self._scheduler.nodes())
         settings = await self._scheduler.settings()
         incident = request.incident
-        mode, _ = mode_for(request.opt_in, policy)
+        mode = self._mode_now(job)
         recommendation = recommend(
             Situation(
                 symptom=incident.symptom,
@@ -99,6 +100,11 @@ class Recommend:
             spare_nodes=policy.limits.spare_nodes,
             partition_nodes=len(nodes_of_partition(job, nodes)),
         )
+
+    def _mode_now(self, job: Job) -> Mode:
+        """By what the job's comment says at this moment: a user who takes `backstay` out of it, or asks for less, is obeyed."""
+        said = opted_in(job, self._configuration.watch)
+        return mode_for(said, self._configuration.policy)[0] if said.opted_in else Mode.OBSERVE
 
     async def _fresh(self, job: Job) -> Job:
         """The job as it is now; one that Slurm has forgotten is judged by its last look."""

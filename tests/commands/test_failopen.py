@@ -43,6 +43,17 @@ async def test_a_refusal_is_told_with_the_command_to_try_and_the_others_are_stil
     assert f"scontrol release {job_id}" in release.detail
 
 
+async def test_a_job_once_released_belongs_to_its_user_again() -> None:
+    """The mark goes with the hold: a hold that the user makes afterwards is not ours to release."""
+    cluster = SimulatedCluster(1)
+    cluster.submit()  # keeps the only node, so that the released job waits
+    job_id = await a_job_held_by_us(cluster)
+    await release_all(cluster)
+    await cluster.hold(job_id)
+    assert list(await release_all(cluster)) == []
+    assert (await cluster.job(job_id)).is_held
+
+
 async def test_doing_it_twice_does_nothing_the_second_time() -> None:
     cluster = SimulatedCluster()
     await a_job_held_by_us(cluster)

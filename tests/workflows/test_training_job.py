@@ -107,6 +107,18 @@ async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(e
     assert world.permissions_asked == []
 
 
+async def test_a_job_whose_user_took_its_comment_back_is_observed_only(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO), comment="mine again")
+    world.script.append(crashes())
+    world.changes.append(forgotten())
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.OBSERVED
+    assert (await world.now()).restart_count == 0
+
+
 async def test_observe_verifies_and_compares_what_the_team_did(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.OBSERVE))
     world.before_change = lambda: world.cluster.requeue(world.job_id)

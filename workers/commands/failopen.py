@@ -60,6 +60,8 @@ async def _release(scheduler: Scheduler, job_id: str) -> Release:
             return Release(job_id=job_id, ending=Ending.NOT_NEEDED, detail="no longer held by us when looked at again")
         await scheduler.release(job_id)
         after = await scheduler.job(job_id)
+        if not after.is_held:
+            await scheduler.set_admin_comment(job_id, "")  # or a hold that its user makes later would pass for ours
     except JobUnknown:
         return Release(job_id=job_id, ending=Ending.NOT_NEEDED, detail="Slurm no longer knows it")
     except SchedulerRefused as refusal:
