@@ -43,11 +43,18 @@ class Prefixed:
 
 # A host name has a digit somewhere; words such as `rank3`, `gpu0`, `step10` look like one and are none.
 _NO_HOST = (
-    r"slurmstepd-|(?:rank|default|gpu|cuda|device|step|epoch|iter|iteration|batch|layer|stage|block|phase|task|proc|thread|ib|eth|en[ops]|nvme|mlx|sd|dp|tp"
+    r"slurmstepd-|(?:rank|default|cuda|device|step|epoch|iter|iteration|batch|layer|stage|block|phase|task|proc|thread|ib|eth|en[ops]|nvme|mlx|sd|dp|tp"
     r"|pp|cp|ep|pg|top|loss|fp|bf|int|uint|float|utf|sha|md|python|cu|libcu|http|https|error|errno|sig|exit)-?\d+(?![\w-])"
     r"|[A-Za-z]\d{1,2}(?![\w-])|[AHVBahvb]\d00(?![\w-])"
+    # A device's index has no leading zero and ends at 15: gpu3 is a device, gpu-04 and gpu16 are hosts.
+    r"|(?i:gpu)-?(?:\d|1[0-5])(?![\w-]|\.\w)"
+    # A class of Python's (urllib3.exceptions.NewConnectionError, S3UploadFailedError) or a source file, not a domain.
+    r"|(?:[\w-]+\.)+(?:[A-Z]\w*[a-z]\w*|error|exception|timeout|py|pyx|cc|cpp|cu|cuh|h|hpp|so)(?![\w.-])"
+    r"|\w*(?:Error|Exception|Warning|Interrupt)(?![\w.-])"
 )
 _HOST = rf"(?!{_NO_HOST})(?=[A-Za-z][A-Za-z0-9-]*\d)[A-Za-z][A-Za-z0-9-]{{1,62}}(?:\.[A-Za-z0-9-]{{1,63}}){{0,6}}(?![\w.])"
+# Where the form leaves no doubt that a host stands there, whatever it is called.
+_SURELY_HOST = r"[A-Za-z][\w-]{0,62}(?:\.[\w-]{1,63}){0,6}"
 _CLOCK = r"(?P<hour>[0-2]?\d):(?P<minute>[0-5]\d):(?P<second>[0-6]\d)(?:[.,](?P<fraction>\d{1,9}))?"
 _DAY = r"(?P<year>(?:19|20)\d\d)[-/](?P<month>[01]?\d)[-/](?P<day>[0-3]?\d)"
 _ZONE = r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d))?"
@@ -64,7 +71,7 @@ _CONSUMED: tuple[tuple[str, str], ...] = (
     ("ray", r"\((?:[^()\s]{1,80}(?:\([^()]{0,40}\))?\s)?pid=\d+(?:,\s?ip=(?P<node>[\w.:-]+))?\)\s?"),  # Ray's log_to_driver
     ("raylet", r"\(raylet(?:,\s?ip=(?P<node>[\w.:-]+))?\)\s?"),
     ("jax task", rf"\[task (?P<rank>\d{{1,6}})(?: rank \d+)?(?: (?P<node>{_HOST}))?\]\s?"),
-    ("nccl", rf"\[?(?P<node>{_HOST}):\d{{1,8}}:\d{{1,8}}\]? \[(?P<local_rank>\d{{1,4}})\] "),  # NCCL: host:pid:tid [cudaDev]
+    ("nccl", rf"\[?(?P<node>{_SURELY_HOST}):\d{{1,8}}:\d{{1,8}}\]? \[(?P<local_rank>\d{{1,4}})\] "),  # NCCL: host:pid:tid [cudaDev]
     ("node and local rank", rf"\[(?P<node>{_HOST}):(?P<local_rank>\d{{1,2}})\]:?\s?"),
     ("open mpi", rf"\[(?P<node>{_HOST})(?::\d{{1,8}}){{1,3}}\]:?\s?"),  # Open MPI, UCX: [host:pid], [host:pid:n:tid]
     ("kubernetes", rf"(?P<node>{_HOST})\s+\|\s"),
@@ -97,12 +104,12 @@ _TELLING: tuple[tuple[str, str], ...] = (
         "rank in brackets",
         r"(?:\[[^\]]{0,80}\]\s?|" + _LEVEL + r":?\s){0,3}\[[^\]\n]{0,120}?\b(?i:rank)\s?[=: ]\s?(?P<rank>\d{1,6})[^\]]{0,40}\]",
     ),
-    ("srun task", rf"srun: (?:error: )?(?P<node>{_HOST}): task (?P<rank>\d{{1,6}}):"),
-    ("srun node", rf"srun: (?:error: )?(?P<node>{_HOST}): tasks? "),
-    ("srun node failure", rf"srun: error: Node failure on (?P<node>{_HOST})"),
-    ("srun launch", rf"srun: error: Task launch for \S+ failed on node (?P<node>{_HOST}):"),
-    ("slurmstepd node", rf"slurmstepd-(?P<node>{_HOST}): "),
-    ("slurmstepd cancelled", rf"slurmstepd: error: \*\*\* (?:STEP|JOB) \S+ ON (?P<node>{_HOST}) "),
+    ("srun task", rf"srun: (?:error: )?(?P<node>{_SURELY_HOST}): task (?P<rank>\d{{1,6}}):"),
+    ("srun node", rf"srun: (?:error: )?(?P<node>{_SURELY_HOST}): tasks? "),
+    ("srun node failure", rf"srun: error: Node failure on (?P<node>{_SURELY_HOST})"),
+    ("srun launch", rf"srun: error: Task launch for \S+ failed on node (?P<node>{_SURELY_HOST}):"),
+    ("slurmstepd node", rf"slurmstepd-(?P<node>{_SURELY_HOST}): "),
+    ("slurmstepd cancelled", rf"slurmstepd: error: \*\*\* (?:STEP|JOB) \S+ ON (?P<node>{_SURELY_HOST}) "),
     ("syslog after a time", r"(?P<node>[A-Za-z][\w.-]{1,254}) (?=kernel: )"),
 )
 

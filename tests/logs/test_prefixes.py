@@ -45,6 +45,51 @@ def test_rank_and_node_are_taken_off_the_front(line: str, rank: int | None, loca
 
 
 @pytest.mark.parametrize(
+    "node",
+    ["gpu-04", "gpu04", "gpu001", "gpu-16", "gpu-a-01", "gpu-4.cluster.local", "dgx01", "n0012", "ip-10-1-2-3", "a3-mega-7", "h100-03",
+     "dgx01.cluster.local", "NODE01.EXAMPLE.ORG", "worker-1.svc.py3.internal"],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["{}: boom", "[{}:0]: boom", "[{}] boom", "{}  | boom", "{}:41:42 [0] boom", "7: {}: boom"])
+def test_names_that_clusters_really_use_are_nodes(node: str, form: str) -> None:
+    found = parse_prefix(form.format(node))
+    assert (found.node, found.text) == (node, "boom")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}:41:42 [3] NCCL INFO",
+        "srun: error: {}: task 3: Killed",
+        "srun: error: {}: tasks 0-3: Killed",
+        "srun: error: Node failure on {}",
+        "slurmstepd-{}: error: oom-kill",
+        "slurmstepd: error: *** STEP 82.0 ON {} CANCELLED AT 2023-03-05T02:41:19",
+    ],
+)
+@pytest.mark.parametrize("node", ["gpu-4", "gpu3", "login", "n1", "a100", "rank3", "top_node.local"])
+def test_where_only_a_node_can_stand_any_name_is_one(node: str, form: str) -> None:
+    assert parse_prefix(form.format(node)).node == node
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "urllib3.exceptions.NewConnectionError: <urllib3.connection.HTTPSConnection object>: Failed to establish a new connection",
+        "boto3.exceptions.S3UploadFailedError: Failed to upload",
+        "S3UploadFailedError: Failed to upload",
+        "redis7.client-2.Timeout: after 5 s",
+        "socket2.timeout: timed out",
+        "[s3fs.core.Error] gone",
+        "train2.py: started",
+        "net_ib2.cc:41: failed",
+        "gpu-4: 80 C", "gpu15: 80 C", "GPU0: 80 C", "gpu-0 | 80 C",
+    ],
+)  # fmt: skip
+def test_a_class_a_file_and_a_device_are_no_nodes(line: str) -> None:
+    assert parse_prefix(line) == Prefixed(text=line)
+
+
+@pytest.mark.parametrize(
     ("line", "at"),
     [
         ("[2026-01-01 12:00:00,123] hello", datetime(2026, 1, 1, 12, 0, 0, 123000, UTC)),
