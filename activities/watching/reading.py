@@ -89,6 +89,13 @@ class Reading:
     checkpoint: CheckpointMark | None = None
     checkpoints_readable: bool = True
 
+    @property
+    def can_wait(self) -> bool:
+        """True for what every healthy log says all day, steps and checkpoints: it is early enough at the next look at Slurm."""
+        piece = self.piece
+        says_little = piece is None or (piece.is_live and piece.fatal is None and not piece.told_to_end)
+        return self.readable and self.caught_up and says_little
+
 
 @dataclass(frozen=True, slots=True)
 class LogOrigin:
