@@ -170,7 +170,8 @@ def newest_checkpoint(
         raise CheckpointsUnreadable(str(directory), "outside the allowed directories", refused.mend) from refused
     settled_before = (now or datetime.now(UTC)).timestamp() - _SETTLED_SECONDS
     scan = _Scan(roots, known, settled_before)
-    marks = [scan.newest_in(real), *(scan.newest_below(real / name) for name in _NESTED)]
+    nested = (real / name for name in _NESTED)
+    marks = [scan.newest_in(real), *(scan.newest_below(place) for place in nested if os.path.lexists(place))]
     return max((mark for mark in marks if mark is not None), key=lambda mark: mark.iteration, default=None)
 
 

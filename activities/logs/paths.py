@@ -147,10 +147,16 @@ class LogRoots:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def _require_inside(self, path: Path, real: str) -> None:
-        # Roots are resolved at each question: an automounted root may have appeared since.
-        roots = [os.path.realpath(root) for root in self._roots]
-        if any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots):
+        # `real` has no links, so a root it begins with has none either. Only otherwise roots are resolved, at each question: an
+        # automounted root may have appeared since.
+        if any(_is_inside(real, str(root)) for root in self._roots) or any(
+            _is_inside(real, os.path.realpath(root)) for root in self._roots
+        ):
             return
         listed = ", ".join(str(root) for root in self._roots) or "nothing is listed there"
         why = "outside the allowed directories" if real == str(path) else f"leads to {real}, outside the allowed directories"
         raise PathRefused(path, why, f"add its directory to logs.roots in the configuration (now: {listed})")
+
+
+def _is_inside(real: str, root: str) -> bool:
+    return real == root or real.startswith(root.rstrip("/") + "/")
