@@ -58,7 +58,7 @@ class Detect:
         self._engine = engine
         self._clock = clock
         self._heartbeat_every = heartbeat_every
-        self._rounds = Rounds(feed, interval=watch.log_interval, wake_every=heartbeat_every)
+        self._rounds = Rounds(feed, interval=watch.log_interval, wake_every=min(heartbeat_every, LONGEST_GAP))
 
     @activity.defn
     async def watch_attempt(self, request: WatchRequest) -> WatchResult:
@@ -154,7 +154,7 @@ class _Heart:
 
     def is_due(self) -> bool:
         now = asyncio.get_running_loop().time()
-        if now < self._next:
+        if now < self._next - 0.1 * self._every:  # watches are woken at intervals: a moment early now, not an interval late
             return False
         self._next = now + self._every
         return True

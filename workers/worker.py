@@ -19,7 +19,6 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.attribute import Attribute
-from activities.beat import beat_every
 from activities.classify import Classify
 from activities.cluster_desk import ClusterDesk
 from activities.configuration import Configuration, SchedulerKind
@@ -58,6 +57,9 @@ ATTRIBUTE_TYPES = {
 }
 """Our search attributes, as the server's interface names their types."""
 
+CACHED_WORKFLOWS = 200
+"""Kept in memory between two tasks, about 0.25 MB each. Healthy jobs' workflows have none for weeks; six events bring one back."""
+
 OTHER_ACTIVITIES = 100
 """Slots beside the watches: a job that is being recovered must never wait for a healthy one."""
 
@@ -81,8 +83,8 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
     roots = LogRoots(configuration.logs.roots)
     engine = Engine(configuration.attribution.signatures)
     feed = Feed(scheduler, configuration.watch.poll_interval)
-    heartbeat_every = beat_every(configuration.worker.heartbeat_timeout)
-    detect = Detect(feed=feed, roots=roots, watch=configuration.watch, engine=engine, heartbeat_every=heartbeat_every)
+    every = heartbeats_sent_every(configuration)
+    detect = Detect(feed=feed, roots=roots, watch=configuration.watch, engine=engine, heartbeat_every=every)
     verify = Verify(detect)
     store = EvidenceStore(configuration.evidence, roots)
     classify = Classify(scheduler, engine, store, roots, clock=clock)
@@ -105,6 +107,11 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
     ]  # fmt: skip
 
 
+def heartbeats_sent_every(configuration: Configuration) -> timedelta:
+    """How often a watch's cursor is sent. The SDK keeps more frequent ones back, so that making them would be work for nothing."""
+    return configuration.worker.heartbeat_timeout / 3
+
+
 async def run_worker(configuration: Configuration, client: Client, *, stop: asyncio.Event, scheduler: Scheduler | None = None) -> None:
     """Serves one cluster until `stop` is set; then lets mutations finish and hands its watches over.
 
@@ -123,8 +130,9 @@ async def run_worker(configuration: Configuration, client: Client, *, stop: asyn
         interceptors=[Handover()],
         workflow_runner=workflow_runner(),
         max_concurrent_activities=configuration.worker.watches + OTHER_ACTIVITIES,
-        max_heartbeat_throttle_interval=configuration.worker.heartbeat_timeout / 3,
-        default_heartbeat_throttle_interval=configuration.worker.heartbeat_timeout / 3,
+        max_heartbeat_throttle_interval=heartbeats_sent_every(configuration),
+        default_heartbeat_throttle_interval=heartbeats_sent_every(configuration),
+        max_cached_workflows=CACHED_WORKFLOWS,
         graceful_shutdown_timeout=GRACE,
         deployment_config=_deployment(configuration),
     )
