@@ -90,6 +90,13 @@ class Site:
         view: ClusterView = await ActivityEnvironment(self.client).run(self._desk.report_incident, report)
         return view
 
+    async def told_directly(self, job_id: str) -> ClusterView:
+        """A report by another worker's desk, beside ours."""
+        report = IncidentReport(
+            cluster=self.name, job_id=job_id, incident_id=f"{job_id}-1", cause="oom", domain=Domain.APPLICATION, at=self.clock.now()
+        )
+        return await self.handle.execute_update(Cluster.report_incident, report, id=f"report-{job_id}")
+
     async def permit(self, job_id: str, *suspects: str, incident_id: str | None = None) -> Permission:
         action = ActionRequest(
             job_id=job_id,
@@ -298,6 +305,21 @@ async def test_the_memory_survives_continue_as_new_and_discovery_goes_on(tmp_pat
         assert (after.entries, after.breaker, after.actions) == (before.entries, before.breaker, before.actions)
         assert (await site.reset()).breaker.tripped_at is None
         await asyncio.wait_for(site.discovered_again.wait(), timeout=20)
+
+
+async def test_no_answer_is_lost_when_the_memory_is_passed_on_among_questions(tmp_path: Path) -> None:
+    """Several workers ask at once: reports in flight meet continue-as-new again and again, and each is answered and counted once."""
+    server = EmbeddedTemporal(tmp_path / "temporal.db", program=suggesting_early(tmp_path))
+    async with server, Site(await connected(server)).running() as site:
+        first = (await site.handle.describe()).run_id
+        runs, number = {first}, 0
+        while len(runs) < 4:
+            views = await asyncio.gather(*(site.told_directly(f"{number + one}") for one in range(8)))
+            assert len(views) == 8
+            number += 8
+            runs.add((await site.handle.describe()).run_id)
+        counted = [incident.job_id for incident in (await site.state()).recent_incidents]
+        assert sorted(counted, key=int) == [str(one) for one in range(number)]
 
 
 class FailsToDiscover(Site):
