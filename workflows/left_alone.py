@@ -38,10 +38,11 @@ def unjudged(symptom: Symptom) -> Judgement:
     return Judgement(symptom=symptom.kind, diagnosis=Diagnosis(summary="the diagnosis failed; see the warnings"), attribution=Attribution())
 
 
-def no_proposal(incident: Incident) -> Proposal:
+def no_proposal(incident: Incident, mode: Mode) -> Proposal:
+    """Where policy could not be asked: a person decides, whatever the mode."""
     held = Recommendation(action=Action.HOLD, why="no recommendation could be made; see the warnings", rule="built-in: nothing known")
     return Proposal(
         recommendation=held.sealed(incident_id=incident.id, restart_count=incident.restart_count),
         diagnosis=incident.diagnosis,
-        mode=Mode.OBSERVE,
+        mode=mode,
     )

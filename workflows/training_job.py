@@ -53,7 +53,10 @@ ONE_JUDGEMENT = timedelta(minutes=5)
 """Longest try of a capture or diagnosis; a 10 GB log takes seconds, a sick file system longer."""
 
 ALL_JUDGEMENT = timedelta(hours=1)
-"""All tries of one question, through an outage of Slurm or of the file system."""
+"""All tries of one question, through an outage of Slurm."""
+
+ALL_READING = timedelta(minutes=10)
+"""All tries of reading evidence: two long ones, or many short ones. Better a restart on half the evidence than an hour of idle nodes."""
 
 BACKSTAY = "backstay"
 
@@ -143,8 +146,8 @@ class TrainingJob:
             progress=seen.progress,
         )
         nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
-        evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing)
-        judgement = await self._judge(Classify.diagnose, request, otherwise=unjudged(seen.symptom))
+        evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing, within=ALL_READING)
+        judgement = await self._judge(Classify.diagnose, request, otherwise=unjudged(seen.symptom), within=ALL_READING)
         # The excerpts' text stands in the history once, as the activity's result; state carries its hashes only.
         light = evidence.model_copy(update={"excerpts": tuple(e.model_copy(update={"text": ""}) for e in evidence.excerpts)})
         self._memory.change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
@@ -207,7 +210,7 @@ class TrainingJob:
                 history=self._memory.state.history,
                 view=view,
             ),
-            otherwise=no_proposal(incident),
+            otherwise=no_proposal(incident, self._memory.state.mode),
         )
         self._memory.update(mode=proposal.mode)
         self._memory.change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
@@ -372,7 +375,9 @@ class TrainingJob:
             symptom = self._memory.incident().symptom if self._memory.state.incidents else None
             if symptom is not None:
                 known = dict.fromkeys((*self._memory.state.known_symptoms, symptom.kind))
-                self._memory.update(known_symptoms=tuple(known), known_onset=symptom.onset)
+                # One moment stands for all that is known: the latest, or an earlier fault found later would make this one news again.
+                onset = max(self._memory.state.known_onset or symptom.onset, symptom.onset)
+                self._memory.update(known_symptoms=tuple(known), known_onset=onset)
             return True
         self._memory.enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
         while True:
@@ -455,14 +460,21 @@ class TrainingJob:
 
     # ------------------------------------------------------------------------------------------------ bookkeeping
 
-    async def _judge(self, method: Callable[[Any, RequestT], Awaitable[AnswerT]], request: RequestT, *, otherwise: AnswerT) -> AnswerT:
+    async def _judge(
+        self,
+        method: Callable[[Any, RequestT], Awaitable[AnswerT]],
+        request: RequestT,
+        *,
+        otherwise: AnswerT,
+        within: timedelta = ALL_JUDGEMENT,
+    ) -> AnswerT:
         """One judgement or question. An activity that cannot answer leaves `otherwise`: unknown is a value, never a stop."""
         try:
             return await workflow.execute_activity_method(
                 method,
                 request,
                 start_to_close_timeout=ONE_JUDGEMENT,
-                schedule_to_close_timeout=ALL_JUDGEMENT,
+                schedule_to_close_timeout=within,
                 heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
                 retry_policy=JUDGING_RETRIES,
             )

@@ -1,7 +1,8 @@
 """What must not end, wedge or blind a job's workflow: failing watches, cancellations, other hands at the wrong moment, odd ends."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from temporalio.testing import WorkflowEnvironment
 from activities.classify import ClassifyRequest
 from activities.cluster_desk import PermissionRequest
 from activities.configuration import Limits, PolicySection
+from activities.recommend import Proposal, RecommendRequest
 from activities.records import (
     Action,
     Change,
@@ -25,11 +27,12 @@ from activities.records import (
     Mode,
     OutcomeState,
     Permission,
+    SymptomKind,
     WatchEnd,
     WatchRequest,
     WatchResult,
 )
-from tests.builders import NOON, a_judgement, an_application_bug, an_attribution, some_progress
+from tests.builders import NOON, a_judgement, a_symptom, an_application_bug, an_attribution, some_progress
 from tests.workflows.scripted import Seen, World, crashes, ends, hangs, reaches, recovers, watched
 from workflows.state import Stage
 from workflows.training_job import TrainingJob
@@ -107,6 +110,58 @@ async def test_a_failing_look_beside_a_pending_approval_neither_ends_the_wait_no
     assert decision is not None
     assert decision.kind is DecisionKind.SUPERSEDED
     assert any("watch_for_change failed" in warning for warning in end.warnings)
+
+
+class NeverRecommends(World):
+    """Policy cannot be asked: the request is one that this worker's code cannot take."""
+
+    @activity.defn
+    async def recommend(self, request: RecommendRequest) -> Proposal:
+        raise ApplicationError("no such field", non_retryable=True)
+
+    def activities(self) -> Sequence[Callable[..., Any]]:
+        return [*(each for each in super().activities() if each.__name__ != "recommend"), self.recommend]
+
+
+async def test_where_policy_cannot_be_asked_a_person_decides_whatever_the_mode(env: WorkflowEnvironment) -> None:
+    world = NeverRecommends(policy(Mode.AUTO))
+    world.script.append(crashes())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.HELD
+    assert end.mode is Mode.AUTO
+    assert any("recommend failed: no such field" in warning for warning in end.warnings)
+
+
+async def test_reading_evidence_may_hold_a_recovery_up_for_minutes_and_a_silent_slurm_for_an_hour(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.append(crashes())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    world.permission = Permission(granted=False, why="a test")
+    async with watched(env, world) as handle:
+        await handle.result()
+        history = await handle.fetch_history()
+    scheduled = (event.activity_task_scheduled_event_attributes for event in history.events)
+    within = {each.activity_type.name: each.schedule_to_close_timeout.ToTimedelta() for each in scheduled if each.activity_id}
+    assert within["capture_evidence"] == within["diagnose"] == timedelta(minutes=10)
+    assert within["recommend"] == within["permit_action"] == timedelta(hours=1)
+
+
+async def test_an_earlier_fault_that_is_found_later_does_not_make_a_known_one_news_again(env: WorkflowEnvironment) -> None:
+    async def no_checkpoint_since_before_the_hang(world: World, request: WatchRequest) -> WatchResult:
+        seen = await hangs()(world, request)
+        assert seen.symptom is not None
+        earlier = a_symptom(SymptomKind.NO_CHECKPOINT, onset=seen.symptom.onset - timedelta(minutes=30))
+        return seen.model_copy(update={"symptom": earlier})
+
+    world = World(policy(Mode.OBSERVE))
+    world.script.extend([hangs(), no_checkpoint_since_before_the_hang, ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    hang = end.incidents[0].symptom
+    assert world.asked[-1].known_symptoms == (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
+    assert world.asked[-1].known_onset == hang.onset
 
 
 # ------------------------------------------------------------------------------------------------ cancelling the workflow
