@@ -4,6 +4,7 @@ Holds order and waits only. It writes what happened into a `Story`; the job's wo
 one activity, so that each stands in the history.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
         Milestones,
         Outcome,
         OutcomeState,
+        Recommendation,
         Step,
         WatchEnd,
         WatchRequest,
@@ -96,21 +98,31 @@ class Recovery:
         if requeued is None or not requeued.done:
             return self._not_requeued(requeued)
         self._story.step("requeued", requeued.detail, at=requeued.at, acted=True)
+        try:
+            return await self._place(recommendation, request, held=requeued.held)
+        except asyncio.CancelledError:
+            # Whoever cancels this workflow wants no more of Backstay, and would not look for a hold of its.
+            if requeued.held:
+                await self._mutate(Reschedule.release_job, request)
+            raise
+
+    async def _place(self, recommendation: Recommendation, request: MutationRequest, *, held: bool) -> Restarted:
+        """Once it is back in the queue: exclude, then let it go."""
         pending = await self._mutate(Reschedule.confirm_pending, request, within=PENDING_WITHIN)
         if pending is None or not pending.done:
-            return self._gone_on(pending, held=requeued.held)
+            return self._gone_on(pending, held=held)
         self._story.step("pending", pending.detail)
         if request.nodes:
             excluded = await self._mutate(Reschedule.exclude_nodes, request)
             if excluded is not None and excluded.superseded:
-                return self._gone_on(excluded, held=requeued.held)
+                return self._gone_on(excluded, held=held)
             # A refusal here (nodes were lost since the recommendation), or silence, must not leave the job stuck: it goes on without.
             if excluded is not None:
                 self._story.step("excluded" if excluded.done else "exclusion_refused", excluded.detail)
-        last = await self._mutate(Reschedule.release_job if requeued.held else Reschedule.expedite, request)
+        last = await self._mutate(Reschedule.release_job if held else Reschedule.expedite, request)
         if last is None or not last.done:
-            return self._gone_on(last, held=requeued.held)
-        self._story.step("released" if requeued.held else "expedited", last.detail)
+            return self._gone_on(last, held=held)
+        self._story.step("released" if held else "expedited", last.detail)
         if recommendation.drain_nodes:
             drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
             if drained is not None:

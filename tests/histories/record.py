@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,11 @@ from activities.records import (
     Verdict,
     WatchEnd,
 )
-from activities.slurm.simulated import SimulatedCluster
-from activities.slurm.simulated_state import Request
 from tests.builders import NOON, a_judgement, an_application_bug, an_attribution
 from tests.workflows.conftest import packaged_test_server
 from tests.workflows.scripted import World, crashes, ends, hangs, reaches, recovers, watched
 from tests.workflows.test_cluster import Site, suggesting_early
-from tests.workflows.test_nothing_stops_the_watch import NeverDiagnosed, fails_as_known, fails_for_good
+from tests.workflows.test_nothing_stops_the_watch import NeverDiagnosed, ShortDelay, fails_as_known, fails_for_good
 from workers.embedded.temporal import EmbeddedTemporal
 from workers.worker import register_search_attributes
 from workflows.state import Stage, Terms, TrainingJobState
@@ -124,15 +121,6 @@ async def auto_recovered() -> Histories:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(), *recovers(), ends()])
     return await played(world)
-
-
-class ShortDelay(World):
-    """A site whose requeue delay is too short for an exclusion: the job is requeued held, and released."""
-
-    def __init__(self, policy: PolicySection) -> None:
-        super().__init__(policy)
-        self.cluster = SimulatedCluster(4, clock=self.clock, requeue_delay=timedelta(seconds=5))
-        self.job_id = self.cluster.submit(request=Request(node_count=2, comment="backstay"))
 
 
 @scenario

@@ -32,6 +32,10 @@ from activities.records import (
     WatchRequest,
     WatchResult,
 )
+from activities.reschedule import MutationRequest, MutationResult
+from activities.slurm.scheduler import SchedulerUnreachable
+from activities.slurm.simulated import SimulatedCluster
+from activities.slurm.simulated_state import Request
 from tests.builders import NOON, a_judgement, a_symptom, an_application_bug, an_attribution, some_progress
 from tests.workflows.scripted import Seen, World, crashes, ends, hangs, reaches, recovers, watched
 from workflows.state import Stage
@@ -189,6 +193,44 @@ async def test_cancelling_the_workflow_ends_it_and_does_not_pass_for_a_failed_di
             await handle.result()
     assert isinstance(ended.value.cause, CancelledError)
     assert (await world.now()).restart_count == 0
+
+
+class ShortDelay(World):
+    """A site whose requeue delay is too short for an exclusion: the job is requeued held, and released."""
+
+    def __init__(self, policy: PolicySection) -> None:
+        super().__init__(policy)
+        self.cluster = SimulatedCluster(4, clock=self.clock, requeue_delay=timedelta(seconds=5))
+        self.job_id = self.cluster.submit(request=Request(node_count=2, comment="backstay"))
+
+
+class StuckBehindAHold(ShortDelay):
+    """The job is requeued held, and then the controller takes no exclusions."""
+
+    excluding: asyncio.Event
+
+    @activity.defn
+    async def exclude_nodes(self, request: MutationRequest) -> MutationResult:
+        self.excluding.set()
+        raise SchedulerUnreachable("slurmctld does not answer")
+
+    def activities(self) -> Sequence[Callable[..., Any]]:
+        return [*(each for each in super().activities() if each.__name__ != "exclude_nodes"), self.exclude_nodes]
+
+
+async def test_cancelling_the_workflow_leaves_no_hold_of_ours_behind(env: WorkflowEnvironment) -> None:
+    world = StuckBehindAHold(policy(Mode.AUTO))
+    world.excluding = asyncio.Event()
+    world.script.append(crashes())
+    async with watched(env, world) as handle:
+        await world.excluding.wait()
+        assert (await world.now()).is_held
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as ended:
+            await handle.result()
+    assert isinstance(ended.value.cause, CancelledError)
+    job = await world.now()
+    assert (job.is_held, job.admin_comment) == (False, "")
 
 
 # ------------------------------------------------------------------------------------------------ other hands
