@@ -200,11 +200,6 @@ _NRANKS = re.compile(r"n[rR]anks (\d+)|world[ _]size\D{0,4}(\d+)|num_processes[=
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
-# NCCL's host:pid:tid [device], srun's task lines, slurmstepd's own name: a host whatever it is called (gpu-04 too).
-_CERTAIN_NODE = re.compile(
-    r"^.{0,80}?([A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d+\] |^srun: (?:error: )?([\w.-]+): tasks? |^slurmstepd-([\w.-]+): "
-)
-_NO_NODE = re.compile(r"(?:Error|Exception|Warning|Interrupt|\.py|\.cc|\.cpp)$")  # a class or a file before a colon
 _BRACKETED = re.compile(r"^\s?\[([^\]\n]{1,120})\]")  # a script's own tag, a node's name somewhere in it
 _FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
 
@@ -252,8 +247,6 @@ class _LogState:
         prefixed = parse_prefix(raw, near=self.near)
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
-        if prefixed.node is not None and _NO_NODE.search(prefixed.node):
-            prefixed = replace(prefixed, node=None)
         if prefixed.node is None:
             prefixed = replace(prefixed, node=self._node_of(raw))
         if prefixed.node:
@@ -267,9 +260,7 @@ class _LogState:
             self._observe(rows, raw, prefixed, context=context, position=self.base + offset + start, line=line)
 
     def _node_of(self, raw: str) -> str | None:
-        """The node a line begins with, where its form or the job's own list leaves no doubt."""
-        if found := _CERTAIN_NODE.match(raw):
-            return found[1] or found[2] or found[3]
+        """The node a line begins with, where the job's own list leaves no doubt."""
         if self.reading.known_nodes and (found := _FIRST_WORD.match(raw)) and found[1] in self.reading.known_nodes:
             return found[1]
         if self.reading.known_nodes and (found := _BRACKETED.match(raw)):
