@@ -1,6 +1,9 @@
 """Prints how fast a log is judged: a generated 512-rank log with one real failure in it, beside `grep -c -F -f` of the same words.
 
-Run it: `python -m tests.bench.bench_scan [--gib 2] [--directory /tmp]`. It is not part of the test run."""
+Run it: `python -m tests.bench.bench_scan [--gib 2] [--directory /tmp] [--attrsvc URL]`. It is not part of the test run.
+
+With the address of an NVIDIA attribution service in deterministic mode, whose allowed root holds the directory, both judge a smaller
+log too. The service first waits until a log is quiet, 10 s at least: what it needs for four lines is told apart."""
 
 import argparse
 import random
@@ -8,8 +11,12 @@ import re
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from activities.diagnosis import scan
 from activities.diagnosis.engine import Engine
@@ -86,10 +93,50 @@ def timed_grep(path: Path, words: list[str]) -> float:
         return time.monotonic() - started
 
 
+def timed_attrsvc(url: str, path: Path) -> tuple[float, dict[str, Any]]:
+    """Seconds from the terminal submission to the verdict of an attribution service, and its answer."""
+    submission = {"log_path": str(path), "user": "bench", "job_id": uuid.uuid4().hex, "cycle_id": 0, "analysis_intent": "terminal"}
+    with httpx.Client(base_url=url, timeout=httpx.Timeout(30, read=3600)) as client:
+        started = time.monotonic()
+        client.post("/logs", json=submission).raise_for_status()
+        answer = client.get("/logs", params={"log_path": str(path), "wait": "true"}).raise_for_status().json()
+        return time.monotonic() - started, dict(answer)
+
+
+def beside_attrsvc(url: str, directory: Path, size_bytes: int, engine: Engine) -> None:
+    """The same log judged by both, and by the service a log of a few lines: what it costs beyond its waiting."""
+    path = directory / f"backstay-bench-{uuid.uuid4().hex[:8]}.log"
+    small = path.with_suffix(".small.log")
+    generate(path, size_bytes)
+    small.write_text(FAILURE)
+    size = path.stat().st_size
+    try:
+        print(f"\nbeside attrsvc, deterministic mode, {size / (1 << 20):.0f} MiB")
+        started, processor = time.monotonic(), time.process_time()
+        judgement = engine.judge(Signals(logs=(LogSource(path=path),)))
+        _print("verdict", size, time.monotonic() - started, time.process_time() - processor)
+        waiting, _ = timed_attrsvc(url, small)
+        seconds, answer = timed_attrsvc(url, path)
+        _print("attrsvc's verdict", size, seconds)
+        print(f"{'  the same for four lines of log':<34}{waiting:8.2f} s   its waiting for a quiet log")
+        _print("  beyond that", size, max(seconds - waiting, 0.001))
+        _tell(judgement)
+        result = answer.get("result") or {}
+        primary = result.get("primary_failure") or {}
+        told = (answer.get("recommendation") or {}).get("action")
+        where = f"line {primary.get('line')}, rank {primary.get('rank')}"
+        print(f"attrsvc: {answer.get('status')}, {told}, {primary.get('failure_class')}, {where}, {result.get('decision_basis')}")
+    finally:
+        path.unlink()
+        small.unlink()
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--gib", type=float, default=2.0, help="size of the log in GiB")
     arguments.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="where to write it")
+    arguments.add_argument("--attrsvc", metavar="URL", help="an attribution service to judge the same log, in a smaller size")
+    arguments.add_argument("--attrsvc-mib", type=float, default=64, help="that size in MiB, for both")
     told = arguments.parse_args()
     path = told.directory / "backstay-bench.log"
     generate(path, int(told.gib * (1 << 30)))
@@ -98,7 +145,9 @@ def main() -> None:
         words = literal_words()
         started = time.monotonic()
         engine = Engine()
-        print(f"{'engine compiled':<34}{time.monotonic() - started:8.2f} s   {len(built_in())} signatures")
+        print(
+            f"{'engine ready':<34}{time.monotonic() - started:8.2f} s   {len(built_in())} signatures, compiled or kept from an earlier run"
+        )
         with path.open("rb") as stream:
             started = time.monotonic()
             while stream.read(scan.READ_BYTES):
@@ -116,6 +165,8 @@ def main() -> None:
         _tell(judgement)
     finally:
         path.unlink()
+    if told.attrsvc:
+        beside_attrsvc(told.attrsvc, told.directory, int(told.attrsvc_mib * (1 << 20)), engine)
 
 
 def _print(what: str, size: int, seconds: float, processor: float | None = None) -> None:
