@@ -43,6 +43,16 @@ async def test_only_its_owner_may_read_the_database_and_the_servers_log(tmp_path
         database.chmod(0o644)
 
 
+async def test_a_second_server_on_the_same_database_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    """On other ports it would start, and both would run every workflow of the file."""
+    database = tmp_path / "temporal.db"
+    async with EmbeddedTemporal(database):
+        with pytest.raises(EmbeddedTemporalFailed, match=r"another Temporal server uses .*temporal\.db"):
+            await EmbeddedTemporal(database).start()
+    async with EmbeddedTemporal(database) as again:
+        assert again.is_running
+
+
 def test_the_official_program_on_path_comes_before_the_packaged_one(tmp_path: Path) -> None:
     official, packaged = an_executable(tmp_path / "official" / "temporal"), an_executable(tmp_path / "venv" / "temporal")
     assert find_program(str(official.parent), packaged.parent) == Program(official, Origin.PATH)

@@ -5,6 +5,7 @@ needs none of this. Nothing here knows workflows; it starts a program, waits unt
 """
 
 import asyncio
+import fcntl
 import os
 import shutil
 import signal
@@ -180,7 +181,7 @@ class EmbeddedTemporal:
         self.database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for file in self.database.parent.glob(f"{self.database.name}*"):  # with SQLite's -wal and -shm; of an earlier start
             file.chmod(0o600)
-        with self._open_log() as log:
+        with self._sole_use() as lock, self._open_log() as log:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *command,
@@ -190,6 +191,7 @@ class EmbeddedTemporal:
                 # A Ctrl-C at the terminal goes to the whole foreground group; the worker must be able to
                 # finish against a living server, so the server gets a session of its own and is stopped last.
                 start_new_session=True,
+                pass_fds=(lock.fileno(),),  # held for as long as the server's process lives, whatever becomes of us
                 umask=0o077,  # histories quote logs, which not everybody on a head node may read
             )
         try:
@@ -244,6 +246,23 @@ class EmbeddedTemporal:
             "--ui-disable-news-fetch",
             *attributes,
         ]
+
+    def _sole_use(self) -> IO[bytes]:
+        """The lock of the database file. Two servers on one file, each on its own ports, would run every workflow twice.
+
+        Raises:
+            EmbeddedTemporalFailed: another server has it.
+        """
+        lock = self.database.with_name(f"{self.database.name}.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise EmbeddedTemporalFailed(
+                f"another Temporal server uses {self.database}; stop it, point temporal.address at it, or set temporal.database"
+            ) from None
+        os.fchmod(lock.fileno(), 0o600)
+        return lock
 
     def _open_log(self) -> IO[bytes]:
         self.log_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
