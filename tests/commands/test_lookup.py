@@ -4,9 +4,10 @@ from temporalio.api.common.v1 import ActivityType, Payload, Payloads
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import WorkflowExecutionStatus
 
 from activities.records import Cursor, Progress
-from workers.commands.lookup import live_from
+from workers.commands.lookup import live_from, unwatched
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -56,3 +57,9 @@ def test_a_step_that_is_tried_again_says_how_often_and_why() -> None:
 
 def test_a_step_in_its_first_try_says_nothing() -> None:
     assert live_from([a_step(attempt=1, failed=None)]).warnings == ()
+
+
+def test_a_workflow_ended_by_hand_is_not_shown_as_if_it_watched_on() -> None:
+    [said] = unwatched(WorkflowExecutionStatus.TERMINATED)
+    assert "(terminated), so nobody watches this job any more" in said
+    assert unwatched(WorkflowExecutionStatus.RUNNING) == unwatched(WorkflowExecutionStatus.COMPLETED) == ()

@@ -93,16 +93,26 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     state = await _queried(handle) if ask_worker else None
     if state is not None:
         live = await _live(handle) if is_open else Live()
-        return Found(execution.id, state, live.progress or state.progress, live.warnings)
+        return Found(execution.id, state, live.progress or state.progress, (*unwatched(execution.status), *live.warnings))
     state = await _state_in_history(handle)
     if not is_open:
-        return Found(execution.id, state, state.progress, from_worker=False)
+        return Found(execution.id, state, state.progress, unwatched(execution.status), from_worker=False)
     # The history holds the state its run began with; where the job stands now is told by its search attribute.
     stage = execution.typed_search_attributes.get(STATE)
     if stage is not None and stage in Stage.__members__.values():
         state = state.model_copy(update={"stage": Stage(stage)})
     live = await _live(handle)
     return Found(execution.id, state, live.progress or state.progress, (NO_WORKER, *live.warnings), from_worker=False)
+
+
+def unwatched(status: WorkflowExecutionStatus | None) -> tuple[str, ...]:
+    """What to say of a workflow that somebody or something ended before the job: its last state would read as if it went on."""
+    match status:
+        case None | WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.COMPLETED | WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            return ()
+        case _:
+            ended = status.name.lower().replace("_", " ")
+            return (f"its workflow ended early ({ended}), so nobody watches this job any more; this is its last state",)
 
 
 async def read_jobs(client: Client, cluster: str, *, include_closed: bool) -> tuple[list[Found], list[str]]:
