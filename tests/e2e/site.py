@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, Any] = {
         "hang_floor": "6s",
         "second_look": "2s",
         "startup_patience": "60s",
-        "node_not_responding_for": "5s",
+        "node_not_responding_for": "10s",
     },
     "policy": {"mode": "observe", "highest_mode": "auto", "limits": {"excluded_fraction": 0.5}},
     "verify": {"running_within": "120s", "stepping_within": "60s", "checkpoint_within": "60s"},

@@ -29,7 +29,9 @@ async def test_an_application_bug_that_repeats_is_stopped_with_the_reason_and_wi
     assert "requeued" not in steps_of(again)
 
     # A mistake of the user's own is not even tried again.
-    [mistake] = (await site.until(typo, lambda state: state.stage is Stage.FOLLOWING, what="the mistake to be followed")).incidents
+    state = await site.until(typo, lambda state: state.stage is Stage.FOLLOWING, what="the mistake to be followed")
+    assert len(state.incidents) == 1, state.incidents
+    [mistake] = state.incidents
     assert mistake.outcome.state is OutcomeState.STOPPED
     assert "KeyError" in mistake.outcome.summary or "key" in mistake.outcome.summary
 
