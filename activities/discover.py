@@ -7,6 +7,7 @@ workflow ID, so that two discoveries, or one that dies half-way, never watch a j
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import lru_cache
 
 import structlog
 from pydantic import AwareDatetime
@@ -70,9 +71,13 @@ def newcomers(snapshot: Snapshot, watch: WatchSection, *, since: datetime) -> tu
     return tuple(found)
 
 
+_read_comment = lru_cache(maxsize=4096)(read_comment)
+"""Comments hardly ever change, and each look lists all of them again."""
+
+
 def opted_in(job: Job, watch: WatchSection) -> OptIn:
     """What the job's comment says; with `opt_in: all` the operator's partitions, accounts and users opt it in."""
-    said = read_comment(job.comment)
+    said = _read_comment(job.comment)
     by_operator = (
         watch.opt_in == "all"
         and job.is_batch is True

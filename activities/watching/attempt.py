@@ -90,7 +90,9 @@ class AttemptWatch:
         self._job, self._looked_at = job, snapshot.taken_at
         is_this_attempt = job.restart_count == self.attempt.restart_count
         if is_this_attempt and job.nodes and job.state is not JobState.PENDING:
-            self.attempt = self.attempt.model_copy(update={"nodes": job.nodes, "started_at": job.started_at or self.attempt.started_at})
+            told = {"nodes": job.nodes, "started_at": job.started_at or self.attempt.started_at}
+            if told != {"nodes": self.attempt.nodes, "started_at": self.attempt.started_at}:
+                self.attempt = self.attempt.model_copy(update=told)
         if is_this_attempt and is_paused(job):
             self._update(paused_at=snapshot.taken_at)
         if is_this_attempt and job.state.is_ended:

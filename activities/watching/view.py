@@ -4,6 +4,7 @@ Built by `attempt.py`, judged by `activities/detectors.py`; a test builds one in
 """
 
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from pydantic import AwareDatetime
 
@@ -21,6 +22,8 @@ from activities.records import (
     SignalSource,
     Symptom,
 )
+
+_PAUSED = frozenset({JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE})
 
 
 class AttemptView(Record):
@@ -45,7 +48,7 @@ class AttemptView(Record):
     suspicion: Symptom | None = None
     paused_at: AwareDatetime | None = None
 
-    @property
+    @cached_property
     def is_running(self) -> bool:
         """Slurm says, now, that the attempt computes: not pending, suspended, stopped, configuring or ending."""
         if self.job is None or self.scheduler_unreachable_since is not None:
@@ -66,8 +69,7 @@ class AttemptView(Record):
 
 def is_paused(job: Job) -> bool:
     """Allocated, and not computing through no fault of its own: suspended, stopped, or its nodes are still powering up."""
-    paused = {JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE}
-    return job.state is JobState.SUSPENDED or (job.state is JobState.RUNNING and bool(paused & set(job.flags)))
+    return job.state is JobState.SUSPENDED or (job.state is JobState.RUNNING and not _PAUSED.isdisjoint(job.flags))
 
 
 def fatal_signals(view: AttemptView) -> tuple[Signal, ...]:
