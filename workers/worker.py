@@ -109,7 +109,7 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
 
 def heartbeats_sent_every(configuration: Configuration) -> timedelta:
     """How often a watch's cursor is sent. The SDK keeps more frequent ones back, so that making them would be work for nothing."""
-    return configuration.worker.heartbeat_timeout / 3
+    return configuration.worker.heartbeat_timeout / 2  # each one is a write of Temporal's database; the SDK's own choice is 0.8
 
 
 async def run_worker(configuration: Configuration, client: Client, *, stop: asyncio.Event, scheduler: Scheduler | None = None) -> None:
