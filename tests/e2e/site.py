@@ -4,15 +4,12 @@ Every end-to-end test takes the fixture `site` (or `make_site` for other setting
 conditions of the job's workflow with `site.until(...)`. Nothing here sleeps for a time: it looks until what is awaited shows.
 """
 
-import asyncio
 import json
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from temporalio.api.enums.v1 import EventType
@@ -24,18 +21,15 @@ from activities.loading import load_configuration
 from activities.records import Incident, OutcomeState
 from tests.e2e.processes import Said, Worker, backstay
 from tests.e2e.server import Server
+from tests.e2e.training import PATIENCE, Training, eventually, tail
 from workers.client import connect
 from workers.commands.errors import CommandFailed
 from workers.commands.lookup import QUERY_PATIENCE, find_job, run_chain
 from workers.demo.script import batch_script
-from workers.demo.train import TRACKER
 from workers.embedded.private_slurm import PrivateSlurm
 from workflows.state import Stage, TrainingJobState
 
-Seen = TypeVar("Seen")
-
-LOOK_EVERY = 0.2  # seconds between two looks at what is awaited
-PATIENCE = 60.0  # seconds; generous: the machine has two cores and other work
+__all__ = ["PATIENCE", "SETTINGS", "Site", "Training", "awaits_decision", "eventually", "has_recovered", "is_over", "steps_of"]
 
 # What an operator would write, with patiences of seconds. Nothing else is different from a production site.
 SETTINGS: Mapping[str, Any] = {
@@ -53,53 +47,6 @@ SETTINGS: Mapping[str, Any] = {
     "verify": {"running_within": "120s", "stepping_within": "60s", "checkpoint_within": "60s"},
     "worker": {"heartbeat_timeout": "6s"},
 }
-
-
-@dataclass
-class Training:
-    """One submitted training job and its files."""
-
-    job_id: str
-    directory: Path
-    comment: str
-    name: str = "train"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "train.log"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.directory / "checkpoints"
-
-    @property
-    def fault_file(self) -> Path:
-        return self.directory / "faults.json"
-
-    def checkpoint(self) -> int:
-        """The iteration of the newest whole checkpoint on disk; 0 before the first."""
-        tracker = self.checkpoints / TRACKER
-        return int(tracker.read_text()) if tracker.exists() else 0
-
-    async def checkpoint_after(self, iteration: int, *, within: float = PATIENCE) -> int:
-        """The first checkpoint seen on disk that is newer than `iteration`."""
-
-        async def look() -> int | None:
-            return found if (found := self.checkpoint()) > iteration else None
-
-        try:
-            return await eventually(look, within=within, what=f"a checkpoint of {self.name} after iteration {iteration}")
-        except AssertionError as failure:
-            raise AssertionError(f"{failure}; its log ends:\n{_tail(self.log_text())}") from None
-
-    def log_text(self) -> str:
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
-
-    def break_with(self, *faults: Mapping[str, Any]) -> None:
-        """What breaks from the next step on (keys: workers/demo/train.py); nothing at all heals. Written in one move."""
-        draft = self.fault_file.with_suffix(".new")
-        draft.write_text(json.dumps(list(faults)))
-        draft.replace(self.fault_file)
 
 
 class Site:
@@ -340,7 +287,7 @@ class Site:
         parts.append(await self.slurm.run("squeue", "--states=all", "--format=%i %T %r %N"))
         parts += [f"{worker.log.name} (running: {worker.is_running}):\n{worker.last_words()}" for worker in self.workers]
         if isinstance(job, Training):
-            parts.append(f"log of job {job_id}:\n{_tail(job.log_text())}")
+            parts.append(f"log of job {job_id}:\n{tail(job.log_text())}")
         return "\n".join(parts)
 
 
@@ -362,17 +309,6 @@ def steps_of(incident: Incident) -> list[str]:
     return [step.name for step in incident.outcome.steps]
 
 
-async def eventually(look: Callable[[], Awaitable[Seen | None]], *, within: float = PATIENCE, what: str) -> Seen:
-    """Looks until there is something to see; fails after `within` seconds."""
-    deadline = time.monotonic() + within
-    while True:
-        seen = await look()
-        if seen is not None:
-            return seen
-        assert time.monotonic() < deadline, f"waited {within:g} s in vain for {what}"
-        await asyncio.sleep(LOOK_EVERY)
-
-
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Sections laid over sections; a key that stands in both is the upper one's."""
     merged = dict(base)
@@ -384,7 +320,3 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _table(line: str) -> dict[str, str]:
     return {key: value for key, mark, value in (word.partition("=") for word in line.split()) if mark}
-
-
-def _tail(text: str, lines: int = 15) -> str:
-    return "\n".join(text.splitlines()[-lines:])
