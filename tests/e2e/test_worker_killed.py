@@ -104,6 +104,16 @@ async def dies_inside(site: Site, traps: Traps, deaths: Sequence[tuple[When, str
     await recovered_once(site, run, node, before)
 
 
+async def hears_nothing(site: Site, traps: Traps) -> None:
+    """Slurm requeues, and the command that asked for it never ends."""
+    traps.set(When.SILENT, "requeue")
+    await site.start_worker()
+    run, node, before = await broken(site)
+    await recovered_once(site, run, node, before)
+    assert traps.has_sprung
+    assert len(site.workers) == 1
+
+
 async def test_a_worker_killed_between_two_steps_is_replaced_and_nothing_is_done_twice(make_site: MakeSite, lanes: Sequence[str]) -> None:
     async with asyncio.TaskGroup() as lives:
         for lane, (name, deaths) in zip(lanes, BETWEEN_STEPS.items(), strict=False):
@@ -111,24 +121,19 @@ async def test_a_worker_killed_between_two_steps_is_replaced_and_nothing_is_done
             lives.create_task(dies_between(site, deaths), name=name)
 
 
-async def test_a_worker_killed_inside_a_change_of_slurm_is_replaced_and_the_change_is_made_once(
+async def test_a_change_of_slurm_is_made_once_though_its_worker_dies_in_it_or_its_answer_never_comes(
     make_site: MakeSite, lanes: Sequence[str], tmp_path: Path
 ) -> None:
+    def trapped(lane: str, traps: Traps) -> Site:
+        scheduler = {"bin_directory": str(traps.directory), "timeout": "8s"}
+        return make_site({"watch": {"partitions": [lane]}, "cluster": {"scheduler": scheduler}})
+
+    traps = [Traps(tmp_path / f"programs-{lane}") for lane in lanes]
+    sites = [trapped(lane, trap) for lane, trap in zip(lanes, traps, strict=True)]
     async with asyncio.TaskGroup() as lives:
-        for lane, (name, deaths) in zip(lanes, INSIDE_STEPS.items(), strict=False):
-            traps = Traps(tmp_path / f"programs-{lane}")
-            site = make_site({"watch": {"partitions": [lane]}, "cluster": {"scheduler": {"bin_directory": str(traps.directory)}}})
-            lives.create_task(dies_inside(site, traps, deaths), name=name)
-
-
-async def test_an_answer_of_slurm_that_never_comes_is_no_reason_to_do_it_again(make_site: MakeSite, tmp_path: Path) -> None:
-    traps = Traps(tmp_path / "programs")
-    site = make_site({"cluster": {"scheduler": {"bin_directory": str(traps.directory), "timeout": "5s"}}})
-    traps.set(When.SILENT, "requeue")
-    await site.start_worker()
-    run, node, before = await broken(site)
-    await recovered_once(site, run, node, before)
-    assert traps.has_sprung
+        for site, trap, (name, deaths) in zip(sites, traps, INSIDE_STEPS.items(), strict=False):
+            lives.create_task(dies_inside(site, trap, deaths), name=name)
+        lives.create_task(hears_nothing(sites[-1], traps[-1]), name="no answer")
 
 
 async def test_a_recommendation_outlives_its_worker_and_is_approved_with_another(site: Site) -> None:
