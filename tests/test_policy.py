@@ -278,11 +278,12 @@ def test_hardware_that_fails_the_same_way_is_not_stopped_by_the_programs_bound()
 
 
 @pytest.mark.parametrize("kind", [SymptomKind.CRASH, SymptomKind.HANG])
-def test_an_unknown_crash_or_hang_is_tried_once_more_in_auto_and_left_to_people_elsewhere(kind: SymptomKind) -> None:
+def test_an_unknown_crash_or_hang_is_tried_once_more_where_someone_may_act_on_it(kind: SymptomKind) -> None:
     unknown = a_diagnosis("unknown", Domain.UNKNOWN, confidence=0.0)
     first = a_situation(symptom=a_symptom(kind), diagnosis=unknown, attribution=NO_BLAME)
     assert recommend(first, POLICY).action is Action.RESTART
-    assert recommend(first.model_copy(update={"mode": Mode.APPROVE}), POLICY).action is Action.HOLD
+    assert recommend(first.model_copy(update={"mode": Mode.APPROVE}), POLICY).action is Action.RESTART
+    assert recommend(first.model_copy(update={"mode": Mode.OBSERVE}), POLICY).action is Action.HOLD
     again = JobHistory(incidents=(a_past_incident(cause="unknown", domain=Domain.UNKNOWN),), restarts=1)
     assert recommend(first.model_copy(update={"history": again}), POLICY).action is Action.HOLD
 
