@@ -57,6 +57,9 @@ class Story:
     def step(self, name: str, detail: str = "", *, at: datetime | None = None, **milestone: bool) -> None:
         """One fact, now or at the time an activity told; a keyword names the milestone it reaches."""
         now = at or workflow.now()
+        if self.outcome.steps:
+            # Slurm tells starts in whole seconds, and clocks differ: a story never steps back behind what it has told.
+            now = max(now, self.outcome.steps[-1].at)
         reached = {key: now for key in milestone if getattr(self.outcome.milestones, key) is None}
         milestones: Milestones = self.outcome.milestones.model_copy(update=reached)
         steps = (*self.outcome.steps, Step(name=name, at=now, detail=detail))
