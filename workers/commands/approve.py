@@ -5,6 +5,7 @@ is refused before it enters the history, and the person sees why.
 """
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.configuration import Configuration
 from activities.records import Decision, DecisionRequest
@@ -96,6 +97,10 @@ async def send_decision(client: Client, cluster: str, job_id: str, request: Deci
         raise Unreachable(
             "no worker took the decision in time; start `backstay worker` and see `backstay show` before trying again"
         ) from error
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        raise CommandFailed(f"job {job_id} is no longer watched, so nothing waits for a decision; see `backstay show {job_id}`") from error
     return decision
 
 
