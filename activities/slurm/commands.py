@@ -40,6 +40,7 @@ class CommandScheduler:
         self._transport = transport
         self._timeout = section.timeout
         self._version: tuple[int, int] | None = None
+        self._listings = parsing.Listings()
 
     @classmethod
     def on_this_machine(cls, section: SchedulerSection) -> "CommandScheduler":
@@ -54,7 +55,7 @@ class CommandScheduler:
     async def jobs(self) -> Sequence[Job]:
         # --states=all: from 24.05 on --json honours squeue's filters, whose default drops ended jobs
         listing = await self._ask("squeue", "--json", "--all", "--states=all")
-        return await asyncio.to_thread(parsing.jobs_from, listing)  # 2,000 jobs take a third of a second: heartbeats must not wait
+        return await asyncio.to_thread(self._listings.jobs_from, listing)  # 2,000 jobs take a third of a second: heartbeats must not wait
 
     async def job(self, job_id: str) -> Job:
         leader = _checked(job_id).partition("+")[0]
@@ -72,8 +73,10 @@ class CommandScheduler:
 
     async def nodes(self) -> Sequence[Node]:
         if await self._client_version() >= _SCONTROL_HAS_JSON:
-            return parsing.nodes_from(await self._ask("scontrol", "show", "nodes", "--json"))
-        return parsing.nodes_from(await self._ask("sinfo", "--json", "--all"))
+            listing = await self._ask("scontrol", "show", "nodes", "--json")
+        else:
+            listing = await self._ask("sinfo", "--json", "--all")
+        return await asyncio.to_thread(self._listings.nodes_from, listing)
 
     async def batch_script(self, job_id: str) -> str:
         question = ("scontrol", "write", "batch_script", _checked(job_id), "-")

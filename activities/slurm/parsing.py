@@ -8,11 +8,11 @@ or a document of another shape, raises `SchedulerUnreadable`. A value that canno
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -20,6 +20,8 @@ from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.redaction import redact
 from activities.slurm import hostlist
 from activities.slurm.scheduler import SchedulerSettings, SchedulerUnreachable, SchedulerUnreadable
+
+R = TypeVar("R")
 
 _NO_VALUE = 0xFFFFFFFD  # slurm.h: NO_VAL is 0xfffffffe, INFINITE 0xffffffff; older parsers print them as they are
 _NO_VAL_IN_WORDS = "4294967294"
@@ -44,14 +46,49 @@ _UNREACHABLE = ("unable to contact slurm controller", "failed while looking for 
 # ------------------------------------------------------------------------------------------------------- documents
 
 
+class Listings:
+    """Reads one listing after another and keeps the records of the last one: most entries have not changed until the next."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._nodes: dict[int, Node] = {}
+
+    def jobs_from(self, document: bytes) -> tuple[Job, ...]:
+        """As the function of that name."""
+        self._jobs = jobs = _records(_entries(document, "jobs", "squeue --json"), self._jobs, _job)
+        return tuple(jobs.values())
+
+    def nodes_from(self, document: bytes) -> tuple[Node, ...]:
+        """As the function of that name."""
+        self._nodes = nodes = _records(_entries(document, "nodes", "the node listing"), self._nodes, _node)
+        return tuple(nodes.values())
+
+
 def jobs_from(document: bytes) -> tuple[Job, ...]:
     """The jobs of `squeue --json`. Raises `SchedulerUnreadable`, or `SchedulerUnreachable` where the error inside says so."""
-    return tuple(_job(entry) for entry in _entries(document, "jobs", "squeue --json"))
+    return Listings().jobs_from(document)
 
 
 def nodes_from(document: bytes) -> tuple[Node, ...]:
     """The nodes of `sinfo --json` (22.05) or `scontrol show nodes --json` (23.02 on); raises as `jobs_from`."""
-    return tuple(_node(entry) for entry in _entries(document, "nodes", "the node listing"))
+    return Listings().nodes_from(document)
+
+
+def _fingerprint(entry: Mapping[str, Any]) -> int:
+    try:
+        return hash(orjson.dumps(entry))
+    except TypeError:  # half a character, which only the slower parser takes
+        return hash(json.dumps(entry))
+
+
+def _records(entries: Sequence[Mapping[str, Any]], before: dict[int, R], make: Callable[[Mapping[str, Any]], R]) -> dict[int, R]:
+    """A record of each entry by the hash of its JSON, made anew only where there was none before. In the listing's order."""
+    records: dict[int, R] = {}
+    for entry in entries:
+        key = _fingerprint(entry)
+        known = before.get(key)
+        records[key] = make(entry) if known is None else known
+    return records
 
 
 def _entries(document: bytes, key: str, what: str) -> Sequence[Mapping[str, Any]]:

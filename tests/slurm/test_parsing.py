@@ -280,3 +280,22 @@ class TestSettings:
 def test_a_comment_keeps_what_is_meant_for_us_and_no_secret() -> None:
     job = one_job(comment="backstay:mode=auto HF_TOKEN=hf_abcdefghijklmnopqrst")
     assert job.comment == "backstay:mode=auto HF_TOKEN=[redacted: Hugging Face token]"
+
+
+class TestListingAfterListing:
+    def test_an_entry_that_has_not_changed_keeps_its_record(self) -> None:
+        listings = parsing.Listings()
+        (before,) = listings.jobs_from(a_listing(comment="backstay"))
+        (after,) = listings.jobs_from(a_listing(comment="backstay"))
+        assert after is before
+
+    def test_an_entry_that_has_changed_is_read_anew_and_one_that_went_is_gone(self) -> None:
+        listings = parsing.Listings()
+        listings.jobs_from(recorded("24.11", "squeue.json"))
+        (job,) = listings.jobs_from(a_listing(job_state="FAILED"))
+        assert job.state is JobState.FAILED
+
+    def test_half_a_character_in_a_comment_is_no_obstacle(self) -> None:
+        listing = a_listing(comment="half a \ud800 character")
+        listings = parsing.Listings()
+        assert listings.jobs_from(listing) == listings.jobs_from(listing)
