@@ -144,7 +144,7 @@ def redact_bytes(data: bytes) -> Redacted:
 
 def redact(text: str) -> str:
     """`text` without its secrets."""
-    return redact_bytes(text.encode("utf-8", "surrogateescape")).data.decode("utf-8", "replace")
+    return redact_bytes(text.encode("utf-8", "surrogatepass")).data.decode("utf-8", "replace")
 
 
 def redact_record(record: R) -> R:
