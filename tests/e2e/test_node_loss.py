@@ -2,10 +2,23 @@
 
 from datetime import timedelta
 
-from activities.records import SymptomKind
+from activities.records import Incident, SymptomKind
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import Site, has_recovered, steps_of
+from tests.e2e.site import Site, Training, has_recovered, steps_of
 from workflows.state import Stage
+
+
+async def requeued(site: Site, run: Training) -> Incident:
+    """The incident, once its job has been requeued, by Backstay or by Slurm."""
+    return await site.incident(
+        run, until=lambda incident: {"requeued", "superseded"} & set(steps_of(incident)), within=120, what="a requeue after the loss"
+    )
+
+
+async def give_the_delay_back(site: Site, run: Training) -> None:
+    """Slurm delays what it requeued itself by two minutes. Ending that is left to whoever acted; here, to the test."""
+    await site.slurm.wait_state(run.job_id, "PENDING", within=timedelta(seconds=60))
+    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
 
 
 async def test_a_job_that_slurm_itself_requeued_off_a_lost_node_is_not_requeued_again(make_site: MakeSite) -> None:
@@ -16,13 +29,11 @@ async def test_a_job_that_slurm_itself_requeued_off_a_lost_node_is_not_requeued_
     before = await site.training(run)
     lost = before.attempt.nodes[0]  # where the batch script runs: srun cannot be what ends the job
     await site.slurm.kill_node(lost)
-    incident = await site.incident(run, until=lambda incident: "superseded" in steps_of(incident), within=120, what="Slurm's own requeue")
+    incident = await requeued(site, run)
     assert incident.symptom.kind is SymptomKind.NODE_FAULT
     assert lost in incident.symptom.summary
     assert "restart count went from 0 to 1" in incident.outcome.summary
-    # Slurm delays what it requeues by two minutes. Giving them back is left to whoever acted; here, to the test.
-    await site.slurm.wait_state(run.job_id, "PENDING", within=timedelta(seconds=60))
-    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
+    await give_the_delay_back(site, run)
     incident = await site.incident(run, until=has_recovered, what="the recovery, verified")
     assert "not by Backstay" in incident.outcome.summary
     assert not {"requeued", "excluded", "expedited"} & set(steps_of(incident))
@@ -32,15 +43,18 @@ async def test_a_job_that_slurm_itself_requeued_off_a_lost_node_is_not_requeued_
     assert (len(state.incidents), state.history.restarts) == (1, 0)
 
 
-async def test_a_node_that_backstay_calls_lost_before_slurm_does_leads_to_one_requeue_in_all(site: Site) -> None:
+async def test_a_node_that_backstay_calls_lost_before_slurm_does_leads_to_one_requeue_in_all(make_site: MakeSite) -> None:
+    site = make_site({"watch": {"node_not_responding_for": "1s"}})
     await site.start_worker()
     run = await site.submit()
     before = await site.training(run)
     lost = before.attempt.nodes[-1]
     await site.slurm.kill_node(lost)
-    incident = await site.ended_incident(run, within=120)
-    assert has_recovered(incident), incident.outcome
+    incident = await requeued(site, run)
     assert [suspect.node for suspect in incident.attribution.suspects] == [lost]
+    if "requeued" not in steps_of(incident):  # on a busy machine Slurm may win after all
+        await give_the_delay_back(site, run)
+    await site.incident(run, until=has_recovered, within=120, what="the recovery, verified")
     await site.slurm.wait_node(lost, "down*")
     job = await site.slurm_job(run.job_id)
     assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1")
