@@ -19,7 +19,7 @@ from activities.slurm.scheduler import SchedulerError
 
 _LOG = structlog.get_logger(__name__)
 _NUDGE_INTERVAL = timedelta(seconds=1)  # however often nudged: a controller is not asked more than once in this time
-_LONGEST_BACKOFF = timedelta(seconds=60)
+_LONGEST_BACKOFF = timedelta(seconds=15)
 
 
 class Listing(Protocol):
