@@ -63,6 +63,7 @@ class LogFollower:
 
     def __init__(self, path: Path, roots: LogRoots, cursor: FileCursor | None = None) -> None:
         self._path = path
+        self._path_text = str(path)  # asked for once a second
         self._roots = roots
         self._cursor = cursor if cursor is not None and cursor.path == str(path) else FileCursor(path=str(path))
         self._seen: tuple[int, int, int, int] | None = None
@@ -93,7 +94,7 @@ class LogFollower:
 
     def _is_unchanged(self) -> bool:
         """Cheap answer for a quiet log; true at most a few times in a row."""
-        status = os.stat(self._path)
+        status = os.stat(self._path_text)
         seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if seen != self._seen or self._idle_stats >= _IDLE_STATS:
             self._seen, self._idle_stats = None, 0

@@ -140,6 +140,8 @@ class DiskReader:
         self._first_round = True
         self._is_text: bool | None = None
         self._checkpoints = origin.checkpoints
+        # Text, because these are looked at a million times a day: making paths of them took longer than looking.
+        self._checkpoint_clues = () if origin.checkpoints is None else tuple(map(str, _clues_of(origin.checkpoints)))
         self._checkpoint_look = checkpoint_look
         self._checkpoint: CheckpointMark | None = None
         self._checkpoint_signature: tuple[int, ...] = ()
@@ -266,7 +268,7 @@ class DiskReader:
         if directory is None or (self._checkpoint_looked_at is not None and now - self._checkpoint_looked_at < self._checkpoint_look):
             return None
         self._checkpoint_looked_at = now
-        signature = _mtimes(directory)
+        signature = _mtimes(self._checkpoint_clues)
         scanned_at = self._checkpoint_scanned_at
         if signature == self._checkpoint_signature and scanned_at is not None and now - scanned_at < CHECKPOINT_SCAN:
             return None
@@ -350,9 +352,13 @@ def _looks_binary(data: bytes) -> bool:
     return len(sample) - len(sample.translate(None, _CONTROL)) > BINARY_SHARE * max(len(sample), 1)
 
 
-def _mtimes(directory: Path) -> tuple[int, ...]:
+def _clues_of(checkpoints: Path) -> tuple[Path, ...]:
+    return (checkpoints, *(checkpoints / tracker for tracker in _TRACKERS))
+
+
+def _mtimes(paths: Sequence[str]) -> tuple[int, ...]:
     times = []
-    for path in (directory, *(directory / tracker for tracker in _TRACKERS)):
+    for path in paths:
         try:
             times.append(os.stat(path).st_mtime_ns)
         except OSError:
