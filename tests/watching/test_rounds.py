@@ -98,3 +98,29 @@ async def test_the_rounds_rest_when_nobody_watches_and_begin_again() -> None:
         second = reads_by(post, FakeReader())
         await until(lambda: second.reads > 3)
     assert first.reads <= reads + 1
+
+
+class SlowReader(FakeReader):
+    """Takes three rounds for one reading, and notices a second thread that reads beside the first."""
+
+    def __init__(self) -> None:
+        super().__init__(self._slowly)
+        self._one = threading.Lock()
+        self.met = 0
+
+    def _slowly(self) -> None:
+        if not self._one.acquire(blocking=False):
+            self.met += 1
+            return
+        threading.Event().wait(3 * TICK.total_seconds())
+        self._one.release()
+
+
+async def test_no_log_is_read_by_two_threads_at_once_though_rounds_overlap() -> None:
+    around = rounds(threads=4)
+    async with around.post() as first, around.post() as second, around.post() as third:
+        readers = [SlowReader(), SlowReader(), SlowReader()]
+        for post, reader in zip((first, second, third), readers, strict=True):
+            reads_by(post, reader)
+        await until(lambda: all(reader.reads > 15 for reader in readers))
+    assert [reader.met for reader in readers] == [0, 0, 0]
