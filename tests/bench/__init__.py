@@ -9,4 +9,14 @@ bench_scan  how fast logs are scanned for failure signatures
 They need root and Slurm's packages (`recovery`) and a `temporal` program (`recovery`, `history`, `watching`); each prints the
 machine and its load beside its figures, and `--help` tells its options. What they print is compared with the goals by eye: a
 machine that does other work makes every delay longer, so CPU time rather than elapsed time is given where that is the question.
+
+Printed on 2 virtual cores (x86_64, Python 3.11, Slurm 22.05.8, Temporal server 1.32.0, embedded), shipped configuration:
+
+- recovery: 20 crashes, median (95th percentile) from the fault's line: recommendation 1.9 s (2.3), Slurm action 2.1 s (2.5), new
+  attempt running 4.1 s (5.0), recovered 8.1 s (10.1); plain requeue on the same cluster meanwhile: running after 121.7 s (121.7).
+- history: 0 events in what amounts to 30 minutes of a healthy job, a hand-over to another worker included.
+- watching: 1,000 jobs, a line every 5 to 10 s each: 16 to 22 % of one core, 270 to 340 MB, one squeue every 5 s for all; the
+  Temporal server beside it 18 to 24 %. The upper figures are with Slurm's own JSON to be parsed.
+
+The speed of such a machine varies by half with what its neighbours do; figures of two runs differ as much.
 """
