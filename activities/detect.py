@@ -8,22 +8,22 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TypeVar
 
-import structlog
 from temporalio import activity
 
 from activities.beat import LONGEST_GAP
 from activities.configuration import WatchSection
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressPatternRefused, ProgressReader
-from activities.records import Change, ChangeRequest, Cursor, WatchRequest, WatchResult
+from activities.records import Change, ChangeRequest, Cursor, OptIn, WatchRequest, WatchResult
 from activities.slurm.feed import Feed
 from activities.watching.attempt import AttemptWatch
 from activities.watching.changes import ChangeWatch
 from activities.watching.reading import DiskReader, FatalLines, LogOrigin
 from activities.watching.rounds import Post, Rounds
 
-log = structlog.get_logger()
+FoundT = TypeVar("FoundT")
 
 
 def utc_now() -> datetime:
@@ -67,24 +67,8 @@ class Detect:
         Waiting in the queue is no failure. While Slurm does not answer, or the log cannot be read, no verdict rests on
         either: `blind` of the cursor says so and the watch goes on.
         """
-        watch = AttemptWatch(request, _cursor_to_go_on_from(request.cursor), self._section, began_at=self._clock())
-        heart = _Heart(self._heartbeat_every)
-        async with self._rounds.post() as post:
-            try:
-                while True:
-                    await self._take_in(watch, post, request.opt_in.progress_pattern)
-                    now = self._clock()
-                    ended = watch.end(now)
-                    if ended is not None:
-                        return ended
-                    post.restless = watch.needs_a_look_soon
-                    if heart.is_due():
-                        activity.heartbeat(watch.cursor(now))
-                    await post.wait()
-            except asyncio.CancelledError:
-                # The worker stops or the workflow has moved on: whoever watches next goes on from here.
-                activity.heartbeat(watch.cursor(self._clock()))
-                raise
+        watch = self._watch(request, request.cursor)
+        return await self._until(watch.end, watch, request.opt_in, looks_soon=lambda: watch.needs_a_look_soon)
 
     @activity.defn
     async def watch_for_change(self, request: ChangeRequest) -> Change:
@@ -92,22 +76,32 @@ class Detect:
 
         A job that had failed when asked and still is failed is unchanged; one that slurmctld drops is forgotten.
         """
-        watched = WatchRequest(attempt=request.attempt, opt_in=request.opt_in)
-        watch = AttemptWatch(watched, _cursor_to_go_on_from(request.cursor), self._section, began_at=self._clock())
-        changes = ChangeWatch(request, watch)
+        watch = self._watch(WatchRequest(attempt=request.attempt, opt_in=request.opt_in), request.cursor)
+        # A person takes minutes: nothing here needs a look between the rounds.
+        return await self._until(ChangeWatch(request, watch).change, watch, request.opt_in, looks_soon=lambda: False)
+
+    def _watch(self, request: WatchRequest, cursor: Cursor | None) -> AttemptWatch:
+        return AttemptWatch(request, _cursor_to_go_on_from(cursor), self._section, began_at=self._clock())
+
+    async def _until(
+        self, verdict: Callable[[datetime], FoundT | None], watch: AttemptWatch, opt_in: OptIn, *, looks_soon: Callable[[], bool]
+    ) -> FoundT:
+        """Takes in what is new and heartbeats the cursor, until `verdict` has something to say."""
         heart = _Heart(self._heartbeat_every)
         async with self._rounds.post() as post:
             try:
                 while True:
-                    await self._take_in(watch, post, request.opt_in.progress_pattern)
+                    await self._take_in(watch, post, opt_in.progress_pattern)
                     now = self._clock()
-                    change = changes.change(now)
-                    if change is not None:
-                        return change
+                    found = verdict(now)
+                    if found is not None:
+                        return found
+                    post.restless = looks_soon()
                     if heart.is_due():
                         activity.heartbeat(watch.cursor(now))
                     await post.wait()
             except asyncio.CancelledError:
+                # The worker stops or the workflow has moved on: whoever watches next goes on from here.
                 activity.heartbeat(watch.cursor(self._clock()))
                 raise
 
