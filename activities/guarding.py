@@ -52,7 +52,7 @@ class Guarding:
         """Enters one fault; may trip the breaker."""
         report = note.report
         incident = RecentIncident(at=report.at, job_id=report.job_id, cause=report.cause, domain=report.domain, suspects=report.suspects)
-        cleared = await self._cleared(note.state)
+        cleared = self._cleared(note.state, await self._nodes())
         state = with_incident(cleared, incident, self._limits)
         return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
 
@@ -60,11 +60,12 @@ class Guarding:
     @beating
     async def weigh_action(self, question: ActionQuestion) -> Weighed:
         """Whether a job may be acted on now; a grant enters the ledger in the same breath."""
-        state = await self._cleared(question.state)
+        nodes = await self._nodes()
+        state = self._cleared(question.state, nodes)
         now = self._clock.now()
         permission = weigh(question.request, state, self._limits, now)
         if permission.granted:
-            state = with_action(state, question.request, self._limits, now, await self._nodes())
+            state = with_action(state, question.request, self._limits, now, nodes)
         return Weighed(state=state, permission=permission)
 
     @activity.defn
@@ -74,9 +75,9 @@ class Guarding:
         state = reset_breaker(order.state, by=order.reset.actor, now=self._clock.now())
         return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
 
-    async def _cleared(self, state: ClusterState) -> ClusterState:
+    def _cleared(self, state: ClusterState, nodes: tuple[Node, ...]) -> ClusterState:
         """Expired entries and rebooted nodes leave the ledger whenever it is looked at."""
-        return state.model_copy(update={"entries": live_exclusions(state, self._clock.now(), await self._nodes())})
+        return state.model_copy(update={"entries": live_exclusions(state, self._clock.now(), nodes)})
 
     async def _nodes(self) -> tuple[Node, ...]:
         """Silence of the scheduler clears nobody: with no nodes seen, only time does."""
