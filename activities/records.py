@@ -304,7 +304,6 @@ class Cursor(Record):
     restart_count: int = 0
     files: tuple[FileCursor, ...] = ()
     progress: Progress = Progress()
-    step_samples: tuple[float, ...] = Field(default=(), description="recent seconds per iteration, oldest first, bounded")
     checkpoint_times: tuple[AwareDatetime, ...] = ()
     last_output_at: AwareDatetime | None = None
     suspicion: "Symptom | None" = Field(default=None, description="seen once, waiting for the second look or the settle time")
@@ -513,6 +512,11 @@ class Attribution(Record):
     abstained: bool = True
     sources: tuple[str, ...] = ()
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The suspects' nodes, where known, in the order of the suspects."""
+        return tuple(suspect.node for suspect in self.suspects if suspect.node)
+
 
 class Verdict(StrEnum):
     """What an outside opinion says should happen, as a closed enum (never a substring of prose)."""
@@ -566,6 +570,11 @@ class Recommendation(Record):
     expiry_reason: str = ""
     needs_approval: bool = Field(default=False, description="a guard or a disagreement asks for a person, whatever the mode")
     digest: str = ""
+
+    @property
+    def in_short(self) -> str:
+        """The action and what it excludes: `restart_excluding node-002`."""
+        return " ".join([self.action, *self.exclude_nodes])
 
     def sealed(self, *, incident_id: str, restart_count: int) -> "Recommendation":
         """The same recommendation with its digest: 12 hex digits over what would be done to which attempt, and why.

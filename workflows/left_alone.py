@@ -21,7 +21,7 @@ def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, st
     recommendation = proposal.recommendation
     match decision.kind, recommendation.action:
         case DecisionKind.OBSERVED, _:
-            return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
+            return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.in_short}"
         case DecisionKind.EXPIRED, _:
             return OutcomeState.NOT_ACTED, f"expired: {recommendation.expiry_reason or 'nobody decided in time'}"
         case DecisionKind.REJECTED, _:

@@ -141,7 +141,7 @@ class Memory:
             acted=acted,
             at=incident.symptom.detected_at,
             checkpoint_iteration=incident.progress.checkpoint_iteration,
-            suspects=tuple(s.node for s in incident.attribution.suspects if s.node),
+            suspects=incident.attribution.nodes,
         )
         history = self.state.history
         self.update(history=history.model_copy(update={"incidents": (*history.incidents, past)[-100:]}))

@@ -46,7 +46,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.state import Stage, TrainingJobState
     from workflows.watch import LONGEST_WATCH, WATCH_RETRIES, keep_watching, raise_if_cancelled
 
-JUDGING_RETRIES = WATCH_RETRIES
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 ONE_JUDGEMENT = timedelta(minutes=5)
@@ -196,7 +195,7 @@ class TrainingJob:
                 cause=incident.diagnosis.cause,
                 domain=incident.diagnosis.domain,
                 at=incident.symptom.detected_at,
-                suspects=tuple(s.node for s in incident.attribution.suspects if s.node),
+                suspects=incident.attribution.nodes,
             ),
             otherwise=ClusterView(),
         )
@@ -214,8 +213,8 @@ class TrainingJob:
         )
         self._memory.update(mode=proposal.mode)
         self._memory.change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
-        words = " ".join([proposal.recommendation.action, *proposal.recommendation.exclude_nodes])
-        self._memory.story().step("recommended", f"{words}: {proposal.recommendation.why}", recommended=True)
+        recommendation = proposal.recommendation
+        self._memory.story().step("recommended", f"{recommendation.in_short}: {recommendation.why}", recommended=True)
         return proposal
 
     async def _decide(self, proposal: Proposal) -> Decision:
@@ -362,8 +361,9 @@ class TrainingJob:
         if recommendation is not None:
             ran_on = set(self._memory.state.attempt.nodes)
             same = sorted(set(recommendation.exclude_nodes) & ran_on)
-            words = f"Backstay would have: {recommendation.action} {' '.join(recommendation.exclude_nodes)}".rstrip()
-            words += f"; the team restarted it on {', '.join(sorted(ran_on)) or 'nodes not told'}"
+            words = (
+                f"Backstay would have: {recommendation.in_short}; the team restarted it on {', '.join(sorted(ran_on)) or 'nodes not told'}"
+            )
             self._memory.story().step("compared", words + (f", among them {', '.join(same)}" if same else ""))
         return goes_on
 
@@ -397,7 +397,6 @@ class TrainingJob:
     async def _permitted(self, proposal: Proposal) -> bool:
         """The cluster's guard rails are asked before each action; their no holds the job for a person."""
         incident = self._memory.incident()
-        suspects = {s.node for s in incident.attribution.suspects if s.node}
         permission: Permission = await self._judge(
             ClusterDesk.permit_action,
             PermissionRequest(
@@ -407,7 +406,7 @@ class TrainingJob:
                     incident_id=incident.id,
                     partition=self._memory.job_now().partition,
                     exclude_nodes=proposal.recommendation.exclude_nodes,
-                    suspects=tuple(sorted(suspects & set(proposal.recommendation.exclude_nodes))),
+                    suspects=tuple(sorted(set(incident.attribution.nodes) & set(proposal.recommendation.exclude_nodes))),
                     cause=incident.diagnosis.cause,
                     because=tuple(line for s in incident.attribution.suspects for line in s.because)[:5],
                     partition_nodes=proposal.partition_nodes,
@@ -476,7 +475,7 @@ class TrainingJob:
                 start_to_close_timeout=ONE_JUDGEMENT,
                 schedule_to_close_timeout=within,
                 heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
-                retry_policy=JUDGING_RETRIES,
+                retry_policy=WATCH_RETRIES,
             )
         except ActivityError as error:
             raise_if_cancelled(error)

@@ -63,7 +63,7 @@ def at_first(key: JobKey, nodes: tuple[str, ...]) -> TypedSearchAttributes:
 def attributes_of(state: TrainingJobState) -> tuple[tuple[str, ...], list[SearchAttributeUpdate[Any]]]:
     """The attributes as they should read now, and a comparable form, so that nothing is written twice."""
     incident = state.incidents[-1] if state.incidents else None
-    suspects = [suspect.node for suspect in incident.attribution.suspects if suspect.node] if incident else []
+    suspects = incident.attribution.nodes if incident else ()
     nodes = listed([*suspects, *state.attempt.nodes])
     waiting = state.stage is Stage.AWAITING_DECISION
     cause = incident.diagnosis.cause if incident else ""

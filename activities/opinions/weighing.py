@@ -53,7 +53,7 @@ def _disagreement(judgement: Judgement, opinion: Opinion, action: Action | None)
     if opinion.verdict is Verdict.RESTART and action is Action.STOP and theirs is Side.INFRASTRUCTURE:
         return f"{opinion.source} says RESTART"
     named = {suspect.node for suspect in opinion.suspects if suspect.node}
-    suspected = {suspect.node for suspect in judgement.attribution.suspects if suspect.node}
+    suspected = set(judgement.attribution.nodes)
     if named and suspected and named.isdisjoint(suspected):
         return f"{opinion.source} suspects {', '.join(sorted(named))}"
     return ""
