@@ -17,11 +17,6 @@ class CaseUnreadable(ValueError):
     """Not a case file; the message says what is missing."""
 
 
-def is_case(text: str) -> bool:
-    """True when `text` looks like a case file, so that a YAML log is not taken for one."""
-    return "\nsignals:" in "\n" + text[:20_000]
-
-
 def read_case(path: Path) -> tuple[Signals, Mapping[str, Any]]:
     """The signals of a case file, and the whole document.
 

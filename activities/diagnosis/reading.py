@@ -39,6 +39,7 @@ STRUCTURE = {
     "_elastic_sigterm": r"Sending process \d+ closing signal SIG",
     "_bootstrap": r"Bootstrap : Using \S+:[\d.]+<",
     "_srun_tasks": r"error: [\w.\[\],-]+: tasks? [\d,-]+: ",
+    # Read for its prefix alone: which node a rank prints from.
     "_traceback": r"Traceback \(most recent call last\)",
 }
 
@@ -100,7 +101,6 @@ class Reading:
     known_nodes: frozenset[str] = frozenset()
     world_size: int | None = None
     local_world: int = 0
-    tracebacks: int = 0
     kernel_lines: list[str] = field(default_factory=list)
     lines: int = 0
     bytes: int = 0
@@ -366,8 +366,6 @@ class _LogState:
                     if found := _SRUN_TASKS.search(raw):
                         for rank in _numbers(found[2]):
                             reading.rank_nodes.setdefault(rank, found[1])
-                case "_traceback":
-                    reading.tracebacks += 1
                 case _:
                     continue
 

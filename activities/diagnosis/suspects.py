@@ -18,7 +18,6 @@ class Whereabouts:
 
     def __init__(self, reading: Reading, facts: SchedulerFacts, told: Mapping[int, str]) -> None:
         self._reading, self._facts, self._told = reading, facts, told
-        self._known = set(facts.nodes) | set(reading.printing_nodes)
 
     def node_of_rank(self, rank: int | None) -> tuple[str | None, str]:
         """(node, how we know); (None, why not) when it cannot be known."""

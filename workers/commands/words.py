@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from activities.records import Action, Diagnosis, Incident, Milestones, Progress, Recommendation, Suspect
+from activities.records import Action, Diagnosis, Incident, Progress, Recommendation, Suspect
 from workers.commands.shapes import pending_recommendation
 from workflows.state import TrainingJobState
 
@@ -116,14 +116,6 @@ def recommendation_in_words(recommendation: Recommendation) -> Iterator[str]:
     expiry = f", expires {clock(recommendation.expires_at)} UTC" if recommendation.expires_at else ""
     reason = f" ({recommendation.expiry_reason})" if recommendation.expires_at and recommendation.expiry_reason else ""
     yield f"    rule {recommendation.rule}, digest {recommendation.digest or '-'}{expiry}{reason}"
-
-
-def milestone_rows(milestones: Milestones, onset: datetime) -> Iterator[tuple[str, str, str]]:
-    """Name, time and seconds since the fault began, of each milestone reached."""
-    for name in Milestones.model_fields:
-        at: datetime | None = getattr(milestones, name)
-        if at is not None:
-            yield name, clock(at), f"{(at - onset).total_seconds():.1f} s"
 
 
 def duration(length: timedelta) -> str:
