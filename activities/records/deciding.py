@@ -1,0 +1,142 @@
+"""What is recommended, decided and done about a fault; the incident as a whole; and what policy remembers of earlier ones."""
+
+import hashlib
+import json
+from enum import StrEnum
+
+from pydantic import AwareDatetime, Field
+
+from activities.records.base import Record
+from activities.records.judging import Attribution, Diagnosis, Domain, Evidence, Opinion
+from activities.records.watching import Progress, Symptom
+
+
+class Action(StrEnum):
+    NONE = "none"
+    RESTART = "restart"
+    RESTART_EXCLUDING = "restart_excluding"
+    STOP = "stop"
+    HOLD = "hold"
+
+
+class Recommendation(Record):
+    action: Action
+    exclude_nodes: tuple[str, ...] = ()
+    drain_nodes: tuple[str, ...] = ()
+    why: str = Field(description="one sentence a person on call can act on")
+    rule: str = Field(description="the policy rule that decided")
+    expires_at: AwareDatetime | None = None
+    expiry_reason: str = ""
+    needs_approval: bool = Field(default=False, description="a guard or a disagreement asks for a person, whatever the mode")
+    digest: str = ""
+
+    @property
+    def in_short(self) -> str:
+        """The action and what it excludes: `restart_excluding node-002`."""
+        return " ".join([self.action, *self.exclude_nodes])
+
+    def sealed(self, *, incident_id: str, restart_count: int) -> "Recommendation":
+        """The same recommendation with its digest: 12 hex digits over what would be done to which attempt, and why.
+
+        An approval names the digest; anything that changes what would be done changes it."""
+        content = json.dumps(
+            [incident_id, restart_count, self.action, sorted(self.exclude_nodes), sorted(self.drain_nodes), self.rule, self.why],
+            separators=(",", ":"),
+        )
+        return self.model_copy(update={"digest": hashlib.sha256(content.encode()).hexdigest()[:12]})
+
+
+class DecisionKind(StrEnum):
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    AUTO = "auto"
+    OBSERVED = "observed"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+
+
+class Decision(Record):
+    kind: DecisionKind
+    actor: str
+    at: AwareDatetime
+    reason: str = ""
+    digest: str = ""
+
+
+class DecisionRequest(Record):
+    """What a person sends: by the signals `approve` / `reject` or the Update `decide`."""
+
+    approve: bool
+    actor: str
+    digest: str
+    reason: str = ""
+
+
+class OutcomeState(StrEnum):
+    RECOVERED = "recovered"
+    IN_PROGRESS = "in_progress"
+    NO_PROGRESS = "no_progress"
+    STOPPED = "stopped"
+    HELD = "held"
+    NOT_ACTED = "not_acted"
+    FAILED = "failed"
+
+
+class Step(Record):
+    """One thing done or observed: a fact in the past tense, with its time."""
+
+    name: str
+    at: AwareDatetime
+    detail: str = ""
+
+
+class Milestones(Record):
+    detected: AwareDatetime | None = None
+    recommended: AwareDatetime | None = None
+    decided: AwareDatetime | None = None
+    acted: AwareDatetime | None = None
+    running: AwareDatetime | None = None
+    stepping: AwareDatetime | None = None
+    recovered: AwareDatetime | None = None
+
+
+class Outcome(Record):
+    state: OutcomeState = OutcomeState.IN_PROGRESS
+    summary: str = ""
+    steps: tuple[Step, ...] = ()
+    milestones: Milestones = Milestones()
+
+
+class Incident(Record):
+    """One fault of one attempt, from symptom to outcome."""
+
+    id: str
+    restart_count: int = 0
+    nodes: tuple[str, ...] = ()
+    symptom: Symptom
+    progress: Progress = Progress()
+    evidence: Evidence | None = None
+    diagnosis: Diagnosis = Diagnosis()
+    attribution: Attribution = Attribution()
+    opinions: tuple[Opinion, ...] = ()
+    recommendation: Recommendation | None = None
+    decision: Decision | None = None
+    outcome: Outcome = Outcome()
+
+
+class PastIncident(Record):
+    """What policy needs to know of an earlier incident of the same job."""
+
+    cause: str
+    domain: Domain
+    action: Action
+    acted: bool
+    at: AwareDatetime
+    checkpoint_iteration: int | None = None
+    suspects: tuple[str, ...] = ()
+
+
+class JobHistory(Record):
+    incidents: tuple[PastIncident, ...] = ()
+    restarts: int = Field(default=0, description="restarts Backstay made")
+    restarts_without_checkpoint: int = Field(default=0, description="in a row, with no newer checkpoint seen since")

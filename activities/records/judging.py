@@ -1,0 +1,127 @@
+"""What is captured and concluded of a fault: evidence, diagnosis, attribution, and other services' opinions beside ours."""
+
+from datetime import timedelta
+from enum import StrEnum
+
+from pydantic import AwareDatetime, Field
+
+from activities.records.base import Confidence, Record
+from activities.records.watching import Progress, SignalSource, SymptomKind
+
+
+class Excerpt(Record):
+    """A bounded piece of one source, redacted, with the hash of what was stored."""
+
+    source: SignalSource
+    title: str
+    text: str
+    sha256: str
+    stored_at: str | None = Field(default=None, description="reference into the evidence store, where there is more")
+    truncated_bytes: int = 0
+
+
+class Evidence(Record):
+    """Captured before anything is changed: a requeue truncates stdout by default. At most 64 KB in all."""
+
+    captured_at: AwareDatetime
+    excerpts: tuple[Excerpt, ...] = ()
+    unreadable: tuple[str, ...] = Field(default=(), description="what could not be captured, and why")
+
+
+class Domain(StrEnum):
+    """Who has to mend it."""
+
+    HARDWARE = "hardware"
+    NETWORK = "network"
+    STORAGE = "storage"
+    SYSTEM_SOFTWARE = "system_software"
+    APPLICATION = "application"
+    USER = "user"
+    SCHEDULER = "scheduler"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class Side(StrEnum):
+    """The coarser question outside services answer: is it the job's own doing, or what it runs on?"""
+
+    WORKLOAD = "workload"
+    INFRASTRUCTURE = "infrastructure"
+    UNKNOWN = "unknown"
+
+
+class PrimaryEvent(Record):
+    """The first cause: the line it rests on and where it happened."""
+
+    text: str
+    line: int | None = Field(default=None, description="1-based line number in its source")
+    source: SignalSource = SignalSource.LOG
+    at: AwareDatetime | None = None
+    rank: int | None = None
+    node: str | None = None
+    gpu: str | None = None
+
+
+class Diagnosis(Record):
+    """Why it happened. `cause` is a slug of the closed vocabulary (activities/diagnosis/causes.yaml) or 'unknown'."""
+
+    domain: Domain = Domain.UNKNOWN
+    cause: str = "unknown"
+    confidence: Confidence = 0.0
+    summary: str = ""
+    primary: PrimaryEvent | None = None
+    cascades: int = Field(default=0, description="events explained away as consequences")
+    benign: int = Field(default=0, description="alarming lines that mean nothing")
+    lines: tuple[str, ...] = Field(default=(), description="the lines it rests on, each with its number")
+
+
+class Suspect(Record):
+    node: str | None = None
+    gpu: str | None = None
+    rank: int | None = None
+    confidence: Confidence
+    because: tuple[str, ...] = ()
+
+
+class Attribution(Record):
+    """Which node, GPU or rank. `abstained` means: we looked and will not say."""
+
+    suspects: tuple[Suspect, ...] = ()
+    abstained: bool = True
+    sources: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The suspects' nodes, where known, in the order of the suspects."""
+        return tuple(suspect.node for suspect in self.suspects if suspect.node)
+
+
+class Verdict(StrEnum):
+    """What an outside opinion says should happen, as a closed enum (never a substring of prose)."""
+
+    STOP = "STOP"
+    RESTART = "RESTART"
+    UNKNOWN = "UNKNOWN"
+
+
+class Opinion(Record):
+    """One outside source's answer, kept beside ours. It is never the source of node blame for NVIDIA's attrsvc."""
+
+    source: str
+    verdict: Verdict = Verdict.UNKNOWN
+    domain: Domain = Domain.UNKNOWN
+    side: Side = Field(default=Side.UNKNOWN, description="where the source tells workload from infrastructure, and no more")
+    cause: str | None = None
+    suspects: tuple[Suspect, ...] = ()
+    why: str = ""
+    note: str = Field(default="", description="why there is no answer: timed out, unreachable, refused")
+    took: timedelta = timedelta(0)
+
+
+class Judgement(Record):
+    """Everything the engine concludes from one set of signals."""
+
+    symptom: SymptomKind
+    diagnosis: Diagnosis
+    attribution: Attribution
+    progress: Progress = Progress()
