@@ -1,7 +1,7 @@
 """The scheduler by Slurm's own programs: squeue, sinfo, scontrol, scancel. One question or one mutation per method.
 
 Called by the steps, and by the feed for its polls. Arguments are checked before they stand on a command line; answers go to
-`parsing.py`, refusals to `refusals.py`. Nothing here waits, retries or decides.
+`parsing.py` and `settings.py`, refusals to `refusals.py`. Nothing here waits, retries or decides.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from activities.slurm.scheduler import (
     SchedulerUnreachable,
     SchedulerUnreadable,
 )
+from activities.slurm.settings import settings_from
 from activities.slurm.transport import Completed, LocalTransport, Transport, TransportError
 
 _JOB_ID = re.compile(r"[1-9]\d{0,9}(?:_\d{1,7}|\+\d{1,3})?", re.ASCII)  # 12, array task 12_3, het component 12+1
@@ -50,7 +51,7 @@ class CommandScheduler:
     # ----------------------------------------------------------------------------------------------------- questions
 
     async def settings(self) -> SchedulerSettings:
-        return parsing.settings_from((await self._ask("scontrol", "show", "config")).decode(errors="replace"))
+        return settings_from((await self._ask("scontrol", "show", "config")).decode(errors="replace"))
 
     async def jobs(self) -> Sequence[Job]:
         # --states=all: from 24.05 on --json honours squeue's filters, whose default drops ended jobs

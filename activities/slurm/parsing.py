@@ -1,29 +1,26 @@
-"""What Slurm's programs print, of every version from 22.05 on, as records. Pure; called by `commands.py`.
+"""The JSON listings of Slurm's programs, of every version from 22.05 on, as records. Pure; called by `commands.py`.
 
-22.05 prints plain values (`openapi/v0.0.38`); 23.02 and later print states as lists and numbers as
-`{"set", "infinite", "number"}` (`data_parser/v0.0.39` and up). Unknown fields are ignored; an error inside a success,
+22.05 prints plain values (`openapi/v0.0.38`); 23.02 and later print states as lists and numbers as objects
+(`data_parser/v0.0.39` and up): `values.py` reads both. Unknown fields are ignored; an error inside a success,
 or a document of another shape, raises `SchedulerUnreadable`. A value that cannot be told becomes None, never a guess.
 """
 
 import json
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import orjson
 
-from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState, utc
+from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.redaction import redact
-from activities.slurm import hostlist
-from activities.slurm.scheduler import SchedulerSettings, SchedulerUnreachable, SchedulerUnreadable
+from activities.slurm import values
+from activities.slurm.scheduler import SchedulerUnreachable, SchedulerUnreadable
 
 R = TypeVar("R")
 
-_NO_VALUE = 0xFFFFFFFD  # slurm.h: NO_VAL is 0xfffffffe, INFINITE 0xffffffff; older parsers print them as they are
 _NO_VAL_IN_WORDS = "4294967294"
 
 # 22.05 prints one flag *instead of* the base state (job_state_string(), slurm_protocol_defs.c). With these the base can only be one
@@ -128,62 +125,62 @@ def _error_text(error: Any) -> str:
 
 
 def _job(entry: Mapping[str, Any]) -> Job:
-    numeric_id = _number(entry.get("job_id"))
+    numeric_id = values.number(entry.get("job_id"))
     if numeric_id is None:
         raise SchedulerUnreadable(f"squeue --json lists a job without job_id: {str(dict(entry))[:120]}")
     state, flags = job_state(entry.get("job_state"))
-    array_job_id = _number(entry.get("array_job_id")) or None  # 0: no array
-    array_task_id = _number(entry.get("array_task_id")) if array_job_id else None
-    het_job_id = _number(entry.get("het_job_id")) or None
-    het_offset = _number(entry.get("het_job_offset")) if het_job_id else None
-    reason = _text(entry.get("state_reason"))
+    array_job_id = values.number(entry.get("array_job_id")) or None  # 0: no array
+    array_task_id = values.number(entry.get("array_task_id")) if array_job_id else None
+    het_job_id = values.number(entry.get("het_job_id")) or None
+    het_offset = values.number(entry.get("het_job_offset")) if het_job_id else None
+    reason = values.text(entry.get("state_reason"))
     job_id = job_id_of(
         numeric_id,
         array_job_id=array_job_id,
         array_task_id=array_task_id,
-        array_task_string=_text(entry.get("array_task_string")),
+        array_task_string=values.text(entry.get("array_task_string")),
         het_job_id=het_job_id,
         het_offset=het_offset,
     )
-    exit_code, exit_signal = _exit(entry.get("exit_code")) if state.is_ended else (None, None)
-    derived_code, derived_signal = _exit(entry.get("derived_exit_code")) if state.is_ended else (None, None)
-    is_batch = _flag(entry.get("batch_flag"))
-    time_limit = _number(entry.get("time_limit"))
+    exit_code, exit_signal = values.exit_status(entry.get("exit_code")) if state.is_ended else (None, None)
+    derived_code, derived_signal = values.exit_status(entry.get("derived_exit_code")) if state.is_ended else (None, None)
+    is_batch = values.yes_or_no(entry.get("batch_flag"))
+    time_limit = values.number(entry.get("time_limit"))
     is_pending = state is JobState.PENDING
     return Job(
         job_id=job_id,
         numeric_id=numeric_id,
-        name=_text(entry.get("name")),
-        user=_text(entry.get("user_name")),
-        account=_text(entry.get("account")),
-        partition=_text(entry.get("partition")),
+        name=values.text(entry.get("name")),
+        user=values.text(entry.get("user_name")),
+        account=values.text(entry.get("account")),
+        partition=values.text(entry.get("partition")),
         state=state,
         flags=flags,
         reason="" if reason == "None" else reason,
-        nodes=() if is_pending else _nodes(entry.get("nodes")),
-        node_count=_number(entry.get("node_count")),
-        task_count=_number(entry.get("tasks")),
-        submitted_at=_time(entry.get("submit_time")),
-        eligible_at=_time(entry.get("eligible_time")),
-        started_at=None if is_pending else _time(entry.get("start_time")),  # of a pending job it is a forecast
-        ended_at=_time(entry.get("end_time")) if state.is_ended or JobFlag.COMPLETING in flags else None,  # before: a forecast
-        restart_count=_number(entry.get("restart_cnt")) or 0,
+        nodes=() if is_pending else values.node_names(entry.get("nodes")),
+        node_count=values.number(entry.get("node_count")),
+        task_count=values.number(entry.get("tasks")),
+        submitted_at=values.moment(entry.get("submit_time")),
+        eligible_at=values.moment(entry.get("eligible_time")),
+        started_at=None if is_pending else values.moment(entry.get("start_time")),  # of a pending job it is a forecast
+        ended_at=values.moment(entry.get("end_time")) if state.is_ended or JobFlag.COMPLETING in flags else None,  # before: a forecast
+        restart_count=values.number(entry.get("restart_cnt")) or 0,
         is_batch=is_batch,
-        may_requeue=_flag(entry.get("requeue")),
-        is_held=is_pending and (_number(entry.get("priority")) == 0 or reason in _HELD_REASONS),
+        may_requeue=values.yes_or_no(entry.get("requeue")),
+        is_held=is_pending and (values.number(entry.get("priority")) == 0 or reason in _HELD_REASONS),
         exit_code=exit_code,
         exit_signal=exit_signal,
         derived_exit_code=128 + derived_signal if derived_signal and not derived_code else derived_code,
-        comment=_comment(_text(entry.get("comment"))),
-        admin_comment=_text(entry.get("admin_comment")),
-        excluded_nodes=_nodes(entry.get("excluded_nodes")),
-        required_nodes=_nodes(entry.get("required_nodes")),
-        features=_text(entry.get("features")),
-        reservation=_text(entry.get("resv_name")),
-        dependency=_text(entry.get("dependency")),
+        comment=_comment(values.text(entry.get("comment"))),
+        admin_comment=values.text(entry.get("admin_comment")),
+        excluded_nodes=values.node_names(entry.get("excluded_nodes")),
+        required_nodes=values.node_names(entry.get("required_nodes")),
+        features=values.text(entry.get("features")),
+        reservation=values.text(entry.get("resv_name")),
+        dependency=values.text(entry.get("dependency")),
         stdout_path=_stdout(entry, is_batch=is_batch, is_array=array_job_id is not None),
         stderr_path=_path(entry, "stderr_expanded", "standard_error"),
-        working_directory=_text(entry.get("current_working_directory")) or None,
+        working_directory=values.text(entry.get("current_working_directory")) or None,
         array_job_id=array_job_id,
         array_task_id=array_task_id,
         het_job_id=het_job_id,
@@ -236,11 +233,17 @@ def holds_array_task(job: Job, job_id: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=20_000)  # comments stay as they are from poll to poll
+def _comment(text: str) -> str:
+    """What a user wrote. A job's record stands in workflow histories for good, so no secret of his enters it."""
+    return redact(text) if text else ""
+
+
 def _stdout(entry: Mapping[str, Any], *, is_batch: bool | None, is_array: bool) -> str | None:
     if path := _path(entry, "stdout_expanded", "standard_output"):
         # 24.11 expands %a of tasks that are still queued together to NO_VAL: no such file will ever be
         return None if is_array and _NO_VAL_IN_WORDS in path else path
-    directory = _text(entry.get("current_working_directory"))
+    directory = values.text(entry.get("current_working_directory"))
     if not is_batch or not directory:
         return None
     # 22.05 leaves the default unsaid; slurm_get_job_stdout() composes it like this (sbatch(1), --output).
@@ -249,21 +252,21 @@ def _stdout(entry: Mapping[str, Any], *, is_batch: bool | None, is_array: bool) 
 
 def _path(entry: Mapping[str, Any], *keys: str) -> str | None:
     for key in keys:
-        if path := _text(entry.get(key)):
-            return str(PurePosixPath(_text(entry.get("current_working_directory")) or "/") / path)
+        if path := values.text(entry.get(key)):
+            return str(PurePosixPath(values.text(entry.get("current_working_directory")) or "/") / path)
     return None
 
 
 def _sluid(entry: Mapping[str, Any]) -> str | None:
     step = entry.get("step_id")
-    return _text(entry.get("sluid") or (step.get("sluid") if isinstance(step, dict) else None)) or None
+    return values.text(entry.get("sluid") or (step.get("sluid") if isinstance(step, dict) else None)) or None
 
 
 # ----------------------------------------------------------------------------------------------------------- nodes
 
 
 def _node(entry: Mapping[str, Any]) -> Node:
-    name = _text(entry.get("name"))
+    name = values.text(entry.get("name"))
     if not name:
         raise SchedulerUnreadable(f"the node listing holds a node without a name: {str(dict(entry))[:120]}")
     stated = entry.get("state")
@@ -275,132 +278,8 @@ def _node(entry: Mapping[str, Any]) -> Node:
         name=name,
         state=next((NodeState(word) for word in known if word in NodeState.__members__), NodeState.UNKNOWN),
         flags=tuple(dict.fromkeys(flag for flag in flags if flag is not None)),
-        reason=_text(entry.get("reason")),
-        partitions=_words(entry.get("partitions")),
-        features=_words(entry.get("active_features") or entry.get("features")),
-        booted_at=_time(entry.get("boot_time")),
+        reason=values.text(entry.get("reason")),
+        partitions=values.words(entry.get("partitions")),
+        features=values.words(entry.get("active_features") or entry.get("features")),
+        booted_at=values.moment(entry.get("boot_time")),
     )
-
-
-# -------------------------------------------------------------------------------------------------------- settings
-
-_SETTING = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
-_CRED_EXPIRE_DEFAULT = 120  # slurm.conf(5), AuthInfo
-
-
-def settings_from(text: str) -> SchedulerSettings:
-    """What `scontrol show config` says. Raises `SchedulerUnreadable`."""
-    values = {name: "" if value.strip() in ("(null)", "N/A") else value.strip() for name, value in _SETTING.findall(text)}
-    if "SLURM_VERSION" not in values:
-        raise SchedulerUnreadable(f"scontrol show config printed no SLURM_VERSION; it begins {text[:80]!r}")
-    return SchedulerSettings(
-        version=values["SLURM_VERSION"],
-        cluster_name=values.get("ClusterName", ""),
-        min_job_age=_seconds(values.get("MinJobAge")),
-        requeue_delay=_requeue_delay(values),
-        kill_wait=_seconds(values.get("KillWait")),
-        max_batch_requeue=_leading_number(values.get("MaxBatchRequeue")),
-        job_requeue=_yes(values.get("JobRequeue")),
-        job_file_append=_yes(values.get("JobFileAppend")),
-        slurm_user=values.get("SlurmUser", "").partition("(")[0],
-        accounting=_accounting(values.get("AccountingStorageType")),
-    )
-
-
-def _requeue_delay(values: Mapping[str, str]) -> timedelta:
-    """batch_requeue_fini() (job_mgr.c): now + cred_expire + 1; from 25.11 on SchedulerParameters=requeue_delay goes first."""
-    stated = _option(values.get("SchedulerParameters"), "requeue_delay")
-    if stated is None:
-        stated = _option(values.get("AuthInfo"), "cred_expire")
-    return timedelta(seconds=(_CRED_EXPIRE_DEFAULT if stated is None else stated) + 1)
-
-
-def _option(options: str | None, name: str) -> int | None:
-    found = re.search(rf"(?:^|,)\s*{name}=(\d+)", options or "")
-    return int(found[1]) if found else None
-
-
-def _accounting(plugin: str | None) -> bool | None:
-    return None if plugin is None else plugin not in ("", "accounting_storage/none")
-
-
-def _yes(value: str | None) -> bool | None:
-    return {"0": False, "1": True, "No": False, "Yes": True}.get(value) if value is not None else None
-
-
-def _seconds(value: str | None) -> timedelta | None:
-    number = _leading_number(value)
-    return None if number is None else timedelta(seconds=number)
-
-
-def _leading_number(value: str | None) -> int | None:
-    found = re.match(r"\d+", value or "")
-    return int(found[0]) if found else None
-
-
-# ---------------------------------------------------------------------------------------------------------- values
-
-
-def _number(value: Any) -> int | None:
-    """A number in either shape; None for unset, infinite and Slurm's NO_VAL."""
-    if isinstance(value, dict):
-        if value.get("set") is False or value.get("infinite") is True:
-            return None
-        value = value.get("number")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not math.isfinite(value) or abs(value) >= 2**53:  # json-c prints NaN and Infinity
-        return None
-    return None if _NO_VALUE < value <= 0xFFFFFFFF else int(value)
-
-
-def _time(value: Any) -> datetime | None:
-    seconds = _number(value)
-    return utc(seconds) if seconds and 0 < seconds < 2**36 else None
-
-
-@lru_cache(maxsize=20_000)  # comments stay as they are from poll to poll
-def _comment(text: str) -> str:
-    """What a user wrote. A job's record stands in workflow histories for good, so no secret of his enters it."""
-    return redact(text) if text else ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(str(part) for part in value)
-    return value if isinstance(value, str) else ""
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    return tuple(word for word in _text(value).split(",") if word)
-
-
-def _nodes(value: Any) -> tuple[str, ...]:
-    """An expression that cannot be read stays as it is, one unknown name: it must blind us neither to the job nor to the others."""
-    text = _text(value)
-    try:
-        return hostlist.expand(text)
-    except hostlist.HostlistInvalid:
-        return (text,)
-
-
-def _flag(value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    number = _number(value)
-    return None if number is None else number != 0
-
-
-def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Exit code and signal, from a wait status (22.05: 768 is exit code 3, 9 is SIGKILL) or from the verbose object."""
-    if isinstance(value, dict) and "return_code" in value:
-        signal = value.get("signal")
-        signal_number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None
-        code = _number(value["return_code"])
-        if code is None and signal_number:
-            code = 0  # as scontrol prints it: 0:9
-        return code, signal_number or None
-    status = _number(value)
-    if status is None:
-        return None, None
-    return status >> 8, (status & 0x7F) or None

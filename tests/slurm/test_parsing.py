@@ -1,8 +1,7 @@
-"""Reading what Slurm prints. `outputs/<version>/` holds real outputs, recorded on private clusters of those versions."""
+"""Reading what Slurm lists, of every version."""
 
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,19 +11,13 @@ from hypothesis import strategies as st
 from activities.records import Job, JobFlag, JobState, NodeFlag, NodeState
 from activities.slurm import parsing
 from activities.slurm.scheduler import SchedulerUnreachable, SchedulerUnreadable
-
-OUTPUTS = Path(__file__).parent / "outputs"
-
+from tests.slurm.recorded import recorded
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "infinite", "number", "return_code"]), inner),
     max_leaves=6,
 )
-
-
-def recorded(version: str, name: str) -> bytes:
-    return (OUTPUTS / version / name).read_bytes()
 
 
 @pytest.fixture(scope="module", params=["22.05", "24.11"])
@@ -244,37 +237,6 @@ class TestQueuedArrayTasks:
     def test_others_do_not(self, task: str) -> None:
         job = one_job(job_id=12, job_state="PENDING", array_job_id=12, array_task_string="1-4:3,6,8-9%2")
         assert not parsing.holds_array_task(job, task)
-
-
-class TestSettings:
-    def test_settings_of_22_05(self) -> None:
-        settings = parsing.settings_from(recorded("22.05", "config.txt").decode())
-        assert (settings.version, settings.cluster_name, settings.slurm_user) == ("22.05.8", "private", "root")
-        assert settings.min_job_age == timedelta(minutes=5)
-        assert settings.requeue_delay == timedelta(seconds=121)
-        assert settings.kill_wait == timedelta(seconds=5)
-        assert (settings.job_requeue, settings.job_file_append, settings.accounting) == (True, False, False)
-
-    def test_settings_of_24_11(self) -> None:
-        settings = parsing.settings_from(recorded("24.11", "config.txt").decode())
-        assert (settings.version, settings.max_batch_requeue, settings.requeue_delay) == ("24.11.5", 5, timedelta(seconds=121))
-
-    @pytest.mark.parametrize(
-        ("lines", "seconds"),
-        [
-            ("AuthInfo = (null)", 121),
-            ("AuthInfo = socket=/run/m,cred_expire=30", 31),
-            ("AuthInfo = cred_expire=30\nSchedulerParameters = bf_interval=2,requeue_delay=5", 6),
-            ("AuthInfo = (null)\nSchedulerParameters = requeue_delay=0", 1),
-        ],
-    )
-    def test_the_requeue_delay(self, lines: str, seconds: int) -> None:
-        settings = parsing.settings_from(f"SLURM_VERSION = 25.11.0\n{lines}\n")
-        assert settings.requeue_delay == timedelta(seconds=seconds)
-
-    def test_what_is_not_a_configuration_is_unreadable(self) -> None:
-        with pytest.raises(SchedulerUnreadable):
-            parsing.settings_from("hello")
 
 
 def test_a_comment_keeps_what_is_meant_for_us_and_no_secret() -> None:
