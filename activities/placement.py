@@ -1,12 +1,21 @@
-"""Where a job could still run: pure arithmetic over one look at the job and the cluster's nodes.
+"""Where a job could still run: arithmetic over one look at the job and the cluster's nodes.
 
 Nothing in Slurm warns that an exclusion makes a job unschedulable (facts: candidates must be counted first), so the
 policy counts before it recommends and `exclude_nodes` counts again before it writes.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from datetime import timedelta
 
-from activities.records import Job, Node, Record
+from activities.records import Job, Node, NodeState, Record
+from activities.slurm.clock import Clock
+from activities.slurm.scheduler import Scheduler
+
+REGISTRATION_PATIENCE = timedelta(seconds=30)
+"""How long a count that falls short waits for nodes that have not registered yet. A slurmctld just started shows every node UNKNOWN
+until it registers: three seconds on 22.05.8; a node that never does is DOWN after SlurmdTimeout, which no job should wait out."""
+
+LOOK_AGAIN = timedelta(seconds=1)
 
 
 class Candidates(Record):
@@ -41,6 +50,7 @@ def candidates_after_excluding(job: Job, nodes: Sequence[Node], *, excluding: Co
     numbers = (
         f"{len(left)} of {len(usable)} usable nodes in partition {job.partition or '(all)'} would remain, the job needs {job.node_count}"
         + (f" and policy keeps {spare_nodes} spare" if spare_nodes else "")
+        + (f"; of {len(unheard)} more Slurm does not know the state" if (unheard := unregistered_nodes(job, nodes)) else "")
     )
     if job.node_count is None:
         return Candidates(needed=0, left=len(left), enough=False, in_words="Slurm did not say how many nodes the job needs")
@@ -48,6 +58,26 @@ def candidates_after_excluding(job: Job, nodes: Sequence[Node], *, excluding: Co
         said = f"the job asks for {', '.join(required_but_excluded)} by name (--nodelist); excluding it could never start"
         return Candidates(needed=needed, left=len(left), enough=False, in_words=said)
     return Candidates(needed=needed, left=len(left), enough=len(left) >= needed, in_words=numbers)
+
+
+def unregistered_nodes(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Nodes of the job's partitions whose state Slurm itself does not know: whoever counts must not take them for lost."""
+    in_partition = set(nodes_of_partition(job, nodes))
+    return tuple(node.name for node in nodes if node.state is NodeState.UNKNOWN and node.name in in_partition)
+
+
+async def looks(
+    scheduler: Scheduler, look_at_job: Callable[[], Awaitable[Job]], *, clock: Clock, pause: Callable[[float], Awaitable[None]]
+) -> AsyncIterator[tuple[Job, tuple[Node, ...]]]:
+    """The job and the cluster's nodes, and again while nodes of its partitions have yet to register, for `REGISTRATION_PATIENCE` at most.
+    The caller leaves as soon as what it sees suffices. Raises what `look_at_job` and `Scheduler.nodes` raise."""
+    until = clock.now() + REGISTRATION_PATIENCE
+    while True:
+        job, nodes = await look_at_job(), tuple(await scheduler.nodes())
+        yield job, nodes
+        if not unregistered_nodes(job, nodes) or clock.now() >= until:
+            return
+        await pause(LOOK_AGAIN.total_seconds())
 
 
 def nodes_of_partition(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:

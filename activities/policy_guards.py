@@ -31,6 +31,9 @@ from activities.records import (
 NVRX_DO_NOT_REQUEUE = 93
 """NVRx's ft_launcher exits with it when it decided against another restart (`--ft-no-restart-exit-code`)."""
 
+ENOUGH_NODES_LEFT = "enough-nodes-left"
+"""Names the guard that counts what an exclusion leaves. It counts nodes that work, so the count can be taken too early."""
+
 FORGET_MARGIN = timedelta(seconds=10)
 """Left for the requeue itself before slurmctld forgets the job."""
 
@@ -223,7 +226,7 @@ def _enough_nodes_left(draft: Draft, situation: Situation, policy: PolicySection
     if left.enough:
         return draft
     why = f"{draft.why}; but without {', '.join(draft.exclude_nodes)} it could not run: {left.in_words}"
-    return draft.turned_into(Action.HOLD, "enough-nodes-left", why)
+    return draft.turned_into(Action.HOLD, ENOUGH_NODES_LEFT, why)
 
 
 _GUARDS: tuple[Callable[[Draft, Situation, PolicySection], Draft], ...] = (

@@ -3,6 +3,10 @@
 Thin: it gathers the situation and asks `policy.py`. Called by `workflows/training_job.py`.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 from pydantic import Field
 from temporalio import activity
 
@@ -10,8 +14,9 @@ from activities.beat import beating
 from activities.configuration import Configuration
 from activities.discover import opted_in
 from activities.modes import mode_for
-from activities.placement import nodes_of_partition
+from activities.placement import looks, nodes_of_partition
 from activities.policy import Situation, recommend
+from activities.policy_guards import ENOUGH_NODES_LEFT
 from activities.records import (
     Action,
     Attempt,
@@ -21,12 +26,13 @@ from activities.records import (
     Job,
     JobHistory,
     Mode,
+    Node,
     OptIn,
     Recommendation,
     Record,
 )
 from activities.slurm.clock import Clock
-from activities.slurm.scheduler import JobUnknown, Scheduler
+from activities.slurm.scheduler import JobUnknown, Scheduler, SchedulerSettings
 
 
 class RecommendRequest(Record):
@@ -54,8 +60,17 @@ class Proposal(Record):
 class Recommend:
     """One instance a worker."""
 
-    def __init__(self, scheduler: Scheduler, configuration: Configuration, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        configuration: Configuration,
+        *,
+        clock: Clock,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`pause` waits so many seconds for nodes that have yet to register (tests pass one that turns a simulated clock)."""
         self._scheduler = scheduler
+        self._pause = pause
         self._configuration = configuration
         self._clock = clock
 
@@ -63,10 +78,15 @@ class Recommend:
     @beating
     async def recommend(self, request: RecommendRequest) -> Proposal:
         """What should be done, sealed with its digest. Raises `SchedulerUnreachable` while Slurm does not answer."""
-        policy = self._configuration.policy
-        job = await self._fresh(request.job)
-        nodes = tuple(await self._scheduler.nodes())
         settings = await self._scheduler.settings()
+        async for job, nodes in looks(self._scheduler, partial(self._fresh, request.job), clock=self._clock, pause=self._pause):
+            proposal = self._propose(request, job, nodes, settings)
+            if not proposal.recommendation.rule.startswith(ENOUGH_NODES_LEFT):
+                break
+        return proposal
+
+    def _propose(self, request: RecommendRequest, job: Job, nodes: tuple[Node, ...], settings: SchedulerSettings) -> Proposal:
+        policy = self._configuration.policy
         incident = request.incident
         mode = self._mode_now(job)
         recommendation = recommend(

@@ -8,14 +8,14 @@ of the scheduler is an error, and Temporal tries again. Called by `workflows/tra
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 
 from pydantic import Field
 from temporalio import activity
 
 from activities.beat import beating
-from activities.placement import Candidates, candidates_after_excluding
-from activities.records import Job, JobFlag, JobState, Record
+from activities.placement import candidates_after_excluding, looks
+from activities.records import Job, JobFlag, JobState, NodeState, Record
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import (
     JobFinished,
@@ -188,18 +188,19 @@ class Reschedule:
         Slurm *replaces* the list and refuses all of it for one unknown name, so: read, unite, drop unknown names,
         count, write, read back. Too few nodes left is a refusal with the numbers; nothing is changed then."""
         step = "exclude_nodes"
-        job = await self._scheduler.job(request.job_id)
-        if job.state is not JobState.PENDING:
-            return self._superseded(step, job, f"the job is {job.state}; exclusions can be written while it waits only")
-        nodes = await self._scheduler.nodes()
-        known = {node.name for node in nodes}
-        wanted = sorted((set(job.excluded_nodes) | set(request.nodes)) & known)
-        dropped = sorted((set(job.excluded_nodes) | set(request.nodes)) - known)
-        note = f"; dropped unknown names {', '.join(dropped)}" if dropped else ""
-        if set(wanted) == set(job.excluded_nodes):
-            return self._done(step, job, f"{', '.join(wanted) or 'nothing'} excluded already{note}", excluded=wanted)
-        left: Candidates = candidates_after_excluding(job, nodes, excluding=wanted, spare_nodes=request.spare_nodes)
-        if not left.enough:
+        async for job, nodes in looks(self._scheduler, partial(self._scheduler.job, request.job_id), clock=self._clock, pause=self._pause):
+            if job.state is not JobState.PENDING:
+                return self._superseded(step, job, f"the job is {job.state}; exclusions can be written while it waits only")
+            known = {node.name for node in nodes}
+            wanted = sorted((set(job.excluded_nodes) | set(request.nodes)) & known)
+            dropped = sorted((set(job.excluded_nodes) | set(request.nodes)) - known)
+            note = f"; dropped unknown names {', '.join(dropped)}" if dropped else ""
+            if set(wanted) == set(job.excluded_nodes):
+                return self._done(step, job, f"{', '.join(wanted) or 'nothing'} excluded already{note}", excluded=wanted)
+            left = candidates_after_excluding(job, nodes, excluding=wanted, spare_nodes=request.spare_nodes)
+            if left.enough:
+                break
+        else:
             return self._refused(step, left.in_words, job=job)
         try:
             await self._scheduler.set_excluded_nodes(request.job_id, wanted)
@@ -283,7 +284,7 @@ class Reschedule:
             node = nodes.get(name)
             if node is None:
                 told.append(f"{name} unknown")
-            elif not node.can_take_jobs:
+            elif not node.can_take_jobs and node.state is not NodeState.UNKNOWN:
                 told.append(f"{name} was {node.state} already ({node.reason or 'no reason given'})")
             else:
                 told.append(await self._drained(name, f"{DRAIN_PREFIX}{request.incident_id} {request.reason}"[:200]))

@@ -7,8 +7,9 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.configuration import ClusterSection, Configuration, Limits, PolicySection
+from activities.placement import REGISTRATION_PATIENCE
 from activities.recommend import Proposal, Recommend, RecommendRequest
-from activities.records import Action, ClusterView, Job, JobHistory, LedgerEntry, Mode, OptIn
+from activities.records import Action, ClusterView, Job, JobHistory, LedgerEntry, Mode, NodeState, OptIn
 from activities.slurm.clock import ManualClock
 from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
@@ -19,12 +20,16 @@ from tests.builders import a_diagnosis, an_application_bug, an_attempt, an_attri
 class Site:
     """Four nodes, one job on node-001 and node-002; node-002 is the suspect."""
 
-    def __init__(self, **policy: Any) -> None:
+    def __init__(self, registration_time: timedelta = timedelta(seconds=3), **policy: Any) -> None:
         self.clock = ManualClock()
-        self.cluster = SimulatedCluster(4, clock=self.clock)
+        self.cluster = SimulatedCluster(4, clock=self.clock, registration_time=registration_time)
         section = PolicySection(**{"mode": Mode.AUTO, "limits": Limits(excluded_fraction=0.5), **policy})
-        self.recommend = Recommend(self.cluster, Configuration(cluster=ClusterSection(name="alpha"), policy=section), clock=self.clock)
+        configuration = Configuration(cluster=ClusterSection(name="alpha"), policy=section)
+        self.recommend = Recommend(self.cluster, configuration, clock=self.clock, pause=self._pause)
         self.job_id = self.cluster.submit(request=Request(node_count=2))
+
+    async def _pause(self, seconds: float) -> None:
+        self.clock.advance(seconds)
 
     async def job(self) -> Job:
         return await self.cluster.job(self.job_id)
@@ -67,6 +72,28 @@ async def test_the_job_is_judged_as_it_is_now_not_as_it_was_seen() -> None:
     assert ended_at is not None
     assert proposal.recommendation.expires_at == ended_at + timedelta(seconds=290)
     assert "MinJobAge" in proposal.recommendation.expiry_reason
+
+
+async def test_nodes_that_have_yet_to_register_after_a_restart_of_the_controller_are_waited_for() -> None:
+    site = Site().fail()
+    site.cluster.down = True
+    site.clock.advance(60)
+    site.cluster.down = False
+    assert {node.state for node in await site.cluster.nodes()} == {NodeState.UNKNOWN}
+    recommendation = (await site.propose()).recommendation
+    assert (recommendation.action, recommendation.exclude_nodes) == (Action.RESTART_EXCLUDING, ("node-002",))
+
+
+async def test_nodes_that_never_register_are_not_waited_for_for_ever_and_the_hold_says_how_many_they_are() -> None:
+    site = Site(registration_time=timedelta(hours=1)).fail()
+    site.cluster.down = True
+    site.cluster.down = False
+    began = site.clock.now()
+    recommendation = (await site.propose()).recommendation
+    assert recommendation.action is Action.HOLD
+    assert "0 of 0 usable nodes" in recommendation.why
+    assert "of 4 more Slurm does not know the state" in recommendation.why
+    assert site.clock.now() - began == REGISTRATION_PATIENCE
 
 
 async def test_a_job_that_slurm_has_forgotten_is_judged_by_its_last_look() -> None:

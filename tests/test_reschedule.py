@@ -447,6 +447,15 @@ async def test_spare_nodes_of_the_policy_count_as_needed(site: Site) -> None:
     assert "policy keeps 2 spare" in refused
 
 
+async def test_exclusions_wait_for_nodes_that_have_yet_to_register_after_a_restart_of_the_controller(site: Site) -> None:
+    await site.requeued()
+    site.cluster.down = True
+    site.cluster.down = False
+    assert {node.state for node in await site.cluster.nodes()} == {NodeState.UNKNOWN}
+    excluded = await site.run("exclude_nodes", nodes=("node-002",))
+    assert (excluded.done, excluded.excluded_nodes) == (True, ("node-002",))
+
+
 async def test_a_job_that_waits_no_more_supersedes_its_exclusions(site: Site) -> None:
     assert (await site.run("exclude_nodes", nodes=("node-002",))).superseded
     assert site.did("exclude") == 0

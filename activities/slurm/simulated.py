@@ -42,6 +42,7 @@ class SimulatedCluster:
         requeue_delay: how long a requeued job is not eligible.
         completing_time: how long cleaning up after an execution takes (COMPLETING).
         kill_wait: from SIGTERM to SIGKILL for programs that do not listen.
+        registration_time: how long a controller that came back shows its nodes UNKNOWN (Slurm 22.05.8: three seconds).
         partitions: every node is in all of them.
         lone_flags: show COMPLETING instead of the state, as Slurm 22.05 does; newer ones show both.
     """
@@ -56,6 +57,7 @@ class SimulatedCluster:
         requeue_delay: timedelta = REQUEUE_DELAY,
         completing_time: timedelta = timedelta(seconds=1),
         kill_wait: timedelta = timedelta(seconds=30),
+        registration_time: timedelta = timedelta(seconds=3),
         partitions: Sequence[str] = ("train",),
         lone_flags: bool = False,
     ) -> None:
@@ -66,7 +68,7 @@ class SimulatedCluster:
         )  # fmt: skip
         names = [f"node-{number:03d}" for number in range(1, nodes + 1)] if isinstance(nodes, int) else list(nodes)
         self._nodes = {node: SimulatedNode(node, tuple(partitions), clock.now()) for node in names}
-        self._controller = Controller(self._nodes, clock, Rules(min_job_age, requeue_delay, completing_time, kill_wait))
+        self._controller = Controller(self._nodes, clock, Rules(min_job_age, requeue_delay, completing_time, kill_wait, registration_time))
         self._ids = count(1)
         self._lone_flags = lone_flags
         self.may_operate = True
@@ -218,7 +220,10 @@ class SimulatedCluster:
     @down.setter
     def down(self, down: bool) -> None:
         self._controller.settle()
-        self._controller.down = down
+        if down:
+            self._controller.down = True
+        elif self._controller.down:
+            self._controller.start()
         self._controller.settle()
 
     def end_job(self, job_id: str, exit: Exit) -> None:

@@ -25,6 +25,7 @@ class Rules:
     requeue_delay: timedelta
     completing_time: timedelta
     kill_wait: timedelta
+    registration_time: timedelta
 
 
 class Controller:
@@ -34,6 +35,7 @@ class Controller:
         self.nodes = nodes
         self.now = clock.now()
         self.down = False
+        self._registered_at = self.now  # when the nodes will have registered with a controller just started
         self.jobs: dict[str, SimulatedJob] = {}
         self._clock, self._rules = clock, rules
         self._waiting: dict[str, SimulatedJob] = {}
@@ -47,7 +49,10 @@ class Controller:
         until = max(self._clock.now(), self.now)
         while True:
             self._schedule_if_needed()
-            if not self._timers or self._timers[0][0] > until:
+            due = self._timers[0][0] if self._timers else until
+            if self._registered_at <= min(due, until) and self._register_nodes():
+                continue
+            if not self._timers or due > until:
                 break
             at, _, epoch, job, act = heapq.heappop(self._timers)
             self.now = max(at, self.now)
@@ -57,6 +62,23 @@ class Controller:
         for job in list(self._processes):
             self._look_at_process(job)
         self._schedule_if_needed()
+
+    def start(self) -> None:
+        """The controller is back and has yet to hear from its nodes: until they register it shows them UNKNOWN and starts nothing."""
+        self.down = False
+        self._registered_at = self.now + self._rules.registration_time
+        for node in self.nodes.values():
+            node.registered = False
+            self.node_changed(node)
+
+    def _register_nodes(self) -> bool:
+        """Whether there were any to register."""
+        waited = [node for node in self.nodes.values() if not node.registered]
+        for node in waited:
+            self.now = max(self.now, self._registered_at)
+            node.registered = True
+            self.node_changed(node)
+        return bool(waited)
 
     def add(self, job: SimulatedJob) -> None:
         self.jobs[job.job_id] = job

@@ -41,6 +41,7 @@ class SimulatedNode:
     booted_at: datetime
     up: bool = True
     responding: bool = True
+    registered: bool = True  # with the controller since that was started
     draining: bool = False
     reason: str = ""
     job: "SimulatedJob | None" = None
@@ -48,7 +49,7 @@ class SimulatedNode:
 
     @property
     def can_take_jobs(self) -> bool:
-        return self.up and self.responding and not self.draining
+        return self.up and self.responding and self.registered and not self.draining
 
     def changed(self) -> None:
         self._record = None
@@ -57,7 +58,9 @@ class SimulatedNode:
         if self._record is None:
             flags = ((NodeFlag.DRAIN, self.draining), (NodeFlag.NOT_RESPONDING, not self.responding))
             completing = self.job is not None and self.job.completing
-            state = NodeState.DOWN if not self.up else NodeState.IDLE if self.job is None or completing else NodeState.ALLOCATED
+            idle = self.job is None or completing
+            works = NodeState.IDLE if idle else NodeState.ALLOCATED
+            state = NodeState.DOWN if not self.up else NodeState.UNKNOWN if not self.registered else works
             self._record = Node(
                 name=self.name,
                 state=state,

@@ -1,5 +1,6 @@
 """What every scheduler must do, asked of the simulation and of real Slurm. Where they differ the simulation is wrong."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -506,6 +507,25 @@ async def test_without_a_controller_nothing_is_known_and_jobs_run_on(place: Plac
     await place.start_controller()
     after = await place.scheduler.job(job_id)
     assert (after.state, after.started_at, after.restart_count) == (RUNNING, before.started_at, 0)
+
+
+async def test_a_controller_just_started_does_not_know_its_nodes_until_they_register_and_starts_nothing_on_them(place: Place) -> None:
+    await place.stop_controller()
+    starting = asyncio.create_task(place.start_controller())
+    await asyncio.sleep(0)  # lets it begin: the simulation never waits
+    seen: set[NodeState] = set()
+
+    async def states() -> set[NodeState]:
+        try:
+            found = {node.state for node in await place.scheduler.nodes()}
+        except SchedulerUnreachable:
+            found = set()
+        seen.update(found)
+        return found
+
+    await until(place, states, lambda found: found == {NodeState.IDLE})
+    await starting
+    assert seen == {NodeState.UNKNOWN, NodeState.IDLE}
 
 
 # ----------------------------------------------------------------------------------------------------- slow: a cluster of its own

@@ -11,7 +11,7 @@ from activities.slurm.clock import ManualClock
 from activities.slurm.scheduler import JobUnknown, PermissionDenied, Scheduler, SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import Exit, Life, Scripted, breaks_on, runs_for
-from activities.slurm.simulated_state import Request
+from activities.slurm.simulated_state import NODES_DOWN, Request
 
 
 @pytest.fixture
@@ -110,7 +110,9 @@ async def test_while_the_controller_is_down_nothing_answers_and_nothing_starts(c
     back = clock.now()
     cluster.down = False
     assert (await cluster.job(running)).state is JobState.COMPLETED
-    assert (await cluster.job(waiting)).started_at == back
+    assert (await cluster.job(waiting)).reason == NODES_DOWN, "the nodes have yet to register"
+    clock.advance(10)
+    assert (await cluster.job(waiting)).started_at == back + timedelta(seconds=3)
 
 
 async def test_a_weak_credential_is_refused_and_changes_nothing(cluster: SimulatedCluster) -> None:
