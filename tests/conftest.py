@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from workers.embedded.private_slurm import PrivateSlurm, why_not
+from workers.embedded.private_slurm import PrivateSlurm
+from workers.embedded.slurm_programs import why_not
 
 # How long an example takes, or is made, says how busy the machine is: hypothesis fails a test over 0.2 s, and that is no fault of ours.
 settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

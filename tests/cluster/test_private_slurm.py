@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from workers.embedded.keeper import descendants
-from workers.embedded.private_slurm import PrivateSlurm, PrivateSlurmError, why_not
+from workers.embedded.private_slurm import PrivateSlurm
+from workers.embedded.slurm_programs import PrivateSlurmError, why_not
 
 pytestmark = pytest.mark.slurm
 

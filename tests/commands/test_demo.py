@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from workers.embedded.private_slurm import why_not
+from workers.embedded.slurm_programs import why_not
 
 
 def demo(*options: str) -> subprocess.CompletedProcess[str]:

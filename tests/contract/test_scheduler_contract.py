@@ -20,7 +20,8 @@ from activities.slurm.scheduler import (
     SchedulerUnreachable,
 )
 from tests.contract.places import Place, RealPlace, SimulatedPlace, job_in, node_of, until
-from workers.embedded.private_slurm import PrivateSlurm, why_not
+from workers.embedded.private_slurm import PrivateSlurm
+from workers.embedded.slurm_programs import why_not
 
 PENDING, RUNNING, FAILED = JobState.PENDING, JobState.RUNNING, JobState.FAILED
 

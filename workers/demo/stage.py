@@ -15,7 +15,8 @@ from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import LocalProcess
 from activities.slurm.simulated_state import Request
 from workers.demo.script import TRAIN, batch_script
-from workers.embedded.private_slurm import PrivateSlurm, PrivateSlurmError, install_packages, why_not
+from workers.embedded.private_slurm import PrivateSlurm
+from workers.embedded.slurm_programs import PrivateSlurmError, install_packages, why_not
 
 CLUSTER = "demo"
 NODES = 4

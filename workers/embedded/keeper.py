@@ -1,6 +1,6 @@
 """Keeps one daemon and everything it ever starts together, so that all of it can be ended at once.
 
-Run as a program by `private_slurm.py`: `python keeper.py PROGRAM ARGUMENT...`. Slurm's step daemons leave their parent's
+Run as a program by `daemons.py`: `python keeper.py PROGRAM ARGUMENT...`. Slurm's step daemons leave their parent's
 session; as a child subreaper this process inherits them, as a node's init would. When stdin closes (the owner asked, or
 died) all descendants get SIGKILL, parents first: what a lost node looks like. SIGTERM is passed on to the daemon.
 Standard library only, so that it starts in a few milliseconds.

@@ -1,37 +1,26 @@
 """A real Slurm of several nodes on this machine, private to its owner: own directory, ports, munge key and socket.
 
-Used by the tests and by `backstay demo`. A site's Slurm on the same machine is neither read nor touched. Each daemon
-runs under `keeper.py`, so that a node can be lost as nodes are lost: all at once, without a word to the controller.
+Used by the tests and by `backstay demo`. A site's Slurm on the same machine is neither read nor touched. A node can be
+lost as nodes are lost: all at once, without a word to the controller (`daemons.py`).
 """
 
 import asyncio
 import os
-import pwd
-import re
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from activities.slurm.transport import LocalTransport, TransportError
+from workers.embedded.daemons import Daemons, end_of
+from workers.embedded.slurm_conf import ClusterTerms, write_files
+from workers.embedded.slurm_programs import PrivateSlurmError, search_path, why_not
 
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo", "scancel")
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # daemons live in sbin, which not every PATH has
-_KEEPER = Path(__file__).with_name("keeper.py")
 _POLL = 0.1
 _COMMAND_TIMEOUT = timedelta(seconds=20)
-
-
-class PrivateSlurmError(Exception):
-    """The private cluster could not do what was asked; the message holds the end of the log that tells why."""
 
 
 class PrivateSlurm:
@@ -59,13 +48,16 @@ class PrivateSlurm:
         extra: Sequence[str] = (),
     ) -> None:
         self.node_names = tuple(f"node-{number:03d}" for number in range(1, nodes + 1))
-        self._cpus_per_node = cpus_per_node
-        self._min_job_age = min_job_age
-        self._requeue_delay = requeue_delay
-        self._slurmd_timeout = slurmd_timeout
-        self._kill_wait = kill_wait
-        self._extra = tuple(extra)
-        self._keepers: dict[str, subprocess.Popen[bytes]] = {}  # not asyncio's: the owner may use several event loops
+        self._terms = ClusterTerms(
+            node_names=self.node_names,
+            cpus_per_node=cpus_per_node,
+            min_job_age=min_job_age,
+            requeue_delay=requeue_delay,
+            slurmd_timeout=slurmd_timeout,
+            kill_wait=kill_wait,
+            extra=tuple(extra),
+        )
+        self._daemons = Daemons()
         self._directory: Path | None = None
 
     # ------------------------------------------------------------------------------------------------- where it is
@@ -84,7 +76,7 @@ class PrivateSlurm:
     @property
     def environment(self) -> Mapping[str, str]:
         """What a process needs to talk to this cluster: PATH and SLURM_CONF."""
-        return {"SLURM_CONF": str(self.slurm_conf), "PATH": f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}".strip(":")}
+        return {"SLURM_CONF": str(self.slurm_conf), "PATH": search_path()}
 
     @property
     def transport(self) -> LocalTransport:
@@ -102,9 +94,9 @@ class PrivateSlurm:
             raise PrivateSlurmError(reason)
         self._directory = Path(tempfile.mkdtemp(prefix="bs-slurm-", dir="/tmp"))  # unix socket paths end at 107 bytes
         try:
-            self._write_files()
-            self._keep("munged", "--foreground", "--force", f"--socket={self.directory}/munge.sock", *self._munge_files())
-            await self._until_exists(self.directory / "munge.sock", "munged")
+            write_files(self.directory, self._terms)
+            self._keep("munged", "munged", "--foreground", "--force", f"--socket={self.directory}/munge.sock", *self._munge_files())
+            await self._daemons.until_exists(self.directory / "munge.sock", "munged")
             await self.start_controller()
             for name in self.node_names:
                 await self.restart_node(name)
@@ -115,7 +107,7 @@ class PrivateSlurm:
 
     async def stop(self) -> None:
         """Ends every daemon, step and task, and removes the directory. Never raises; safe to call twice."""
-        await asyncio.gather(*(self._end(name) for name in list(self._keepers)))
+        await asyncio.gather(*(self._daemons.end(name) for name in self._daemons.names))
         if self._directory is not None:
             await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
             self._directory = None
@@ -130,28 +122,24 @@ class PrivateSlurm:
     async def kill_node(self, name: str) -> None:
         """SIGKILL to the node's slurmd, its step daemons and tasks. Slurm notices after `slurmd_timeout`."""
         self._check_node(name)
-        await self._end(name)
+        await self._daemons.end(name)
 
     async def restart_node(self, name: str) -> None:
         """Starts the node's slurmd; it comes back to service by itself (ReturnToService=2)."""
         self._check_node(name)
-        await self._end(name)
-        self._keep("slurmd", "-D", "-N", name, "-f", str(self.slurm_conf), log=name)
+        await self._daemons.end(name)
+        self._keep(name, "slurmd", "-D", "-N", name, "-f", str(self.slurm_conf))
 
     async def stop_controller(self) -> None:
         """Ends slurmctld in good order: it saves its state."""
-        if (keeper := self._keepers.get("slurmctld")) is None:
-            return
-        keeper.terminate()
-        await _ended(keeper, within=20)
-        await self._end("slurmctld")  # does nothing more to one that went by itself
+        await self._daemons.end_in_good_order("slurmctld")
 
     async def start_controller(self) -> None:
         """Starts slurmctld on its saved state and waits until it answers."""
-        self._keep("slurmctld", "-D", "-f", str(self.slurm_conf))
+        self._keep("slurmctld", "slurmctld", "-D", "-f", str(self.slurm_conf))
         async with asyncio.timeout(20):
             while b"is UP" not in (await self._try("scontrol", "ping"))[1]:
-                self._check_alive("slurmctld")
+                self._daemons.check_alive("slurmctld")
                 await asyncio.sleep(_POLL)
 
     # ---------------------------------------------------------------------------------------------------- using it
@@ -199,8 +187,8 @@ class PrivateSlurm:
         try:
             async with asyncio.timeout(within.total_seconds()):
                 while True:
-                    for name in self._keepers:
-                        self._check_alive(name)
+                    for name in self._daemons.names:
+                        self._daemons.check_alive(name)
                     returncode, stdout, _ = await self._try("sinfo", "--noheader", "--Node", "--partition=all", "--format=%N %T")
                     lines = stdout.decode().splitlines() if returncode == 0 else []
                     states = {node: state for node, _, state in (line.partition(" ") for line in lines)}
@@ -208,14 +196,14 @@ class PrivateSlurm:
                         return
                     await asyncio.sleep(_POLL)
         except TimeoutError as error:
-            raise PrivateSlurmError(f"nodes not idle after {within}: {dict(states)}\n{self._tail('slurmctld')}") from error
+            raise PrivateSlurmError(f"nodes not idle after {within}: {dict(states)}\n{end_of(self.log('slurmctld'))}") from error
 
     async def clear(self) -> None:
         """Cancels every job, brings every node back and waits until all are idle: a clean table for the next test."""
-        if "slurmctld" not in self._keepers or self._keepers["slurmctld"].poll() is not None:
+        if not self._daemons.is_running("slurmctld"):
             await self.start_controller()
         for name in self.node_names:
-            if name not in self._keepers or self._keepers[name].poll() is not None:
+            if not self._daemons.is_running(name):
                 await self.restart_node(name)
         if unfinished := [job_id for job_id, state in (await self.job_states()).items() if state in _UNFINISHED]:
             await self._try("scancel", "--full", "--signal=KILL", *unfinished)
@@ -227,70 +215,6 @@ class PrivateSlurm:
 
     # -------------------------------------------------------------------------------------------------- underneath
 
-    def _write_files(self) -> None:
-        for name in ("state", "spool", "log"):
-            (self.directory / name).mkdir()
-        key = self.directory / "munge.key"
-        key.touch(mode=0o400)
-        key.write_bytes(os.urandom(1024))
-        self.directory.chmod(0o755)  # munged refuses a socket below a directory that others cannot enter
-        controller_port, *node_ports = _free_ports(1 + len(self.node_names))
-        user = pwd.getpwuid(os.getuid()).pw_name
-        nodes = (
-            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus_per_node} RealMemory=4096"
-            for name, port in zip(self.node_names, node_ports, strict=True)
-        )
-        node_list = ",".join(self.node_names)
-        lines = (
-            "ClusterName=private",
-            "SlurmctldHost=localhost(127.0.0.1)",
-            f"SlurmctldPort={controller_port}",
-            f"SlurmUser={user}",
-            f"SlurmdUser={user}",
-            f"StateSaveLocation={self.directory}/state",
-            f"SlurmdSpoolDir={self.directory}/spool/%n",
-            f"SlurmctldPidFile={self.directory}/slurmctld.pid",
-            f"SlurmdPidFile={self.directory}/%n.pid",
-            f"SlurmctldLogFile={self.directory}/log/slurmctld.log",
-            f"SlurmdLogFile={self.directory}/log/%n.log",
-            "AuthType=auth/munge",
-            f"AuthInfo=socket={self.directory}/munge.sock,cred_expire={int(self._requeue_delay.total_seconds()) - 1}",
-            "ProctrackType=proctrack/linuxproc",  # cgroups need a delegated hierarchy, which containers seldom have
-            "TaskPlugin=task/none",
-            "JobAcctGatherType=jobacct_gather/none",
-            "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_Core",
-            "SlurmdParameters=config_overrides",  # the machine may have fewer CPUs than its nodes say
-            "MpiDefault=none",
-            "AccountingStorageType=accounting_storage/none",
-            "JobCompType=jobcomp/filetxt",
-            f"JobCompLoc={self.directory}/log/jobs.txt",
-            "JobRequeue=1",
-            "ReturnToService=2",
-            f"MinJobAge={int(self._min_job_age.total_seconds())}",
-            f"SlurmdTimeout={int(self._slurmd_timeout.total_seconds())}",
-            f"KillWait={int(self._kill_wait.total_seconds())}",
-            "MessageTimeout=5",
-            "InactiveLimit=30",
-            "SlurmctldTimeout=10",
-            "SchedulerParameters=sched_interval=2,sched_min_interval=100000,batch_sched_delay=0,bf_interval=2",
-            *nodes,
-            f"PartitionName=train Nodes={node_list} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO",
-            f"PartitionName=all Nodes={node_list} MaxTime=INFINITE State=UP OverSubscribe=NO",
-            *self._extra,
-        )
-        self.slurm_conf.write_text("\n".join(lines) + "\n")
-        # From 23.11 on slurmd starts no step without a cgroup plugin unless told that there is none; 22.05 does not know the word.
-        if self._version() >= (23, 11):
-            self.slurm_conf.with_name("cgroup.conf").write_text("CgroupPlugin=disabled\n")
-
-    def _version(self) -> tuple[int, int]:
-        said = subprocess.run(("slurmctld", "-V"), capture_output=True, text=True, check=True, env=dict(self.environment)).stdout
-        found = re.search(r"(\d+)\.(\d+)", said)
-        if found is None:
-            raise PrivateSlurmError(f"slurmctld -V printed no version: {said!r}")
-        return int(found[1]), int(found[2])
-
     def _munge_files(self) -> tuple[str, ...]:
         at = self.directory
         return (
@@ -300,50 +224,12 @@ class PrivateSlurm:
             f"--log-file={at}/log/munged.log",
         )
 
-    def _keep(self, program: str, *arguments: str, log: str | None = None) -> None:
-        name = log or program
-        path = shutil.which(program, path=self.environment["PATH"])
-        if path is None:
-            raise PrivateSlurmError(why_not() or f"{program} is not installed")
-        with (self.directory / "log" / f"{name}.out").open("ab") as output:
-            self._keepers[name] = subprocess.Popen(
-                (sys.executable, "-I", "-S", str(_KEEPER), path, *arguments),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                env={"PATH": self.environment["PATH"], "SLURM_CONF": self.environment["SLURM_CONF"], "LC_ALL": "C"},
-                start_new_session=True,
-            )
-
-    async def _end(self, name: str) -> None:
-        if (keeper := self._keepers.pop(name, None)) is None:
-            return
-        if keeper.stdin is not None:
-            keeper.stdin.close()
-        if not await _ended(keeper, within=10):
-            keeper.kill()  # what it kept is in uninterruptible sleep; nothing else can be done from here
-            await _ended(keeper, within=10)
+    def _keep(self, name: str, program: str, *arguments: str) -> None:
+        self._daemons.keep(name, program, *arguments, log=self.log(name), environment=self.environment)
 
     def _check_node(self, name: str) -> None:
         if name not in self.node_names:
             raise PrivateSlurmError(f"no node {name}: there are {', '.join(self.node_names)}")
-
-    def _check_alive(self, name: str) -> None:
-        keeper = self._keepers[name]
-        if keeper.poll() is not None:
-            raise PrivateSlurmError(f"{name} ended with {keeper.poll()}:\n{self._tail(name)}")
-
-    def _tail(self, name: str) -> str:
-        texts = (path.read_text(errors="replace") for path in (self.log(name), self.log(name).with_suffix(".out")) if path.exists())
-        return "\n".join(line for text in texts for line in text.splitlines()[-15:])
-
-    async def _until_exists(self, path: Path, daemon: str) -> None:
-        async with asyncio.timeout(10):
-            while True:
-                if await asyncio.to_thread(path.exists):
-                    return
-                self._check_alive(daemon)
-                await asyncio.sleep(0.02)
 
     @staticmethod
     async def _one_of(read: Callable[[], Awaitable[Mapping[str, str]]], name: str) -> str:
@@ -374,51 +260,3 @@ async def _seen(read: Callable[[], Awaitable[str]], wanted: Collection[str], *, 
                 await asyncio.sleep(_POLL)
     except TimeoutError as error:
         raise PrivateSlurmError(f"{what} is {seen}, not {' or '.join(wanted)}, after {within.total_seconds():g} s") from error
-
-
-async def _ended(process: subprocess.Popen[bytes], *, within: float) -> bool:
-    """Waits up to `within` seconds for the process to end; whether it did. Polls, because no event loop owns the process."""
-    deadline = time.monotonic() + within
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.01)
-    return True
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on at this moment; all are held until the last is found, so that they differ."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def why_not() -> str | None:
-    """Why a private Slurm cannot run here, with the mend; None when it can."""
-    if sys.platform != "linux":
-        return "a private Slurm needs Linux: run it in a container"
-    if os.geteuid() != 0:
-        return "a private Slurm must be started by root (slurmd starts tasks as their users): use root or a container"
-    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
-    if missing := [program for program in _PROGRAMS if shutil.which(program, path=path) is None]:
-        return f"missing {', '.join(missing)}: apt-get install slurm-wlm munge (or `backstay demo --install`)"
-    return None
-
-
-async def install_packages() -> None:
-    """Installs Debian's or Ubuntu's slurm-wlm and munge; takes a minute. Raises `PrivateSlurmError`."""
-    if shutil.which("apt-get") is None:
-        raise PrivateSlurmError("no apt-get here: install Slurm (slurmctld, slurmd, client commands) and munge by hand")
-    for argv in (("update", "-q"), ("install", "-q", "-y", "--no-install-recommends", "slurm-wlm", "munge")):
-        process = await asyncio.create_subprocess_exec(
-            *("apt-get", *argv),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-        )
-        output, _ = await process.communicate()
-        if process.returncode != 0:
-            raise PrivateSlurmError(f"apt-get {argv[0]} failed:\n{output.decode(errors='replace')[-1500:]}")
