@@ -1,7 +1,7 @@
 """The step `detect`, and the observing half of `verify` and of waiting for approval: two long, heartbeating activities.
 
 Nothing is written to history while a job is healthy; the heartbeat carries the cursor, from which another worker goes on.
-What is a fault: `detectors.py`. How it is watched: `watching/`. Called by `workflows/training_job.py`.
+What is a fault: `detectors/`. How it is watched: `watching/`. Called by `workflows/training_job.py`.
 """
 
 import asyncio

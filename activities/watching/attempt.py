@@ -11,7 +11,10 @@ from statistics import median
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
-from activities.detectors import ended_badly, is_slow, judge
+from activities.detectors.endings import ended_badly
+from activities.detectors.progress import is_slow
+from activities.detectors.verdict import judge
+from activities.detectors.view import AttemptView, is_paused
 from activities.logs.paths import checkpoint_directory_of, log_path_of
 from activities.logs.progress import MarkKind, ProgressMark, advance
 from activities.records import (
@@ -30,7 +33,6 @@ from activities.records import (
 from activities.slurm.feed import Snapshot
 from activities.watching.milestones import reached_by
 from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Piece, Reading
-from activities.watching.view import AttemptView, is_paused
 
 STALE_READING = LONGEST_PAUSE  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
@@ -348,7 +350,7 @@ class AttemptWatch:
         )
 
     def _is_another_job(self, job: Job) -> bool:
-        # Job IDs wrap: a count back at zero with a later submit time is a new job (records.py, JobKey).
+        # Job IDs wrap: a count back at zero with a later submit time is a new job (JobKey).
         submitted = self.attempt.key.submitted_at
         return job.restart_count == 0 and job.submitted_at is not None and job.submitted_at > submitted + timedelta(seconds=1)
 

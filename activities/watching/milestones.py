@@ -6,8 +6,8 @@ Pure; called by `attempt.py` for watches that go until a milestone.
 from datetime import datetime
 
 from activities.checkpoints import CheckpointMark
+from activities.detectors.view import AttemptView
 from activities.records import WatchRequest, WatchUntil
-from activities.watching.view import AttemptView
 
 Reached = tuple[datetime, str]
 

@@ -1,6 +1,6 @@
 """What is seen of one attempt at one moment, as the detectors get it, and how it is told in a symptom.
 
-Built by `attempt.py`, judged by `activities/detectors.py`; a test builds one in memory and asserts. Touches nothing.
+Built by `activities/watching/attempt.py`, judged by `verdict.py`; a test builds one in memory and asserts. Touches nothing.
 """
 
 from datetime import datetime, timedelta
