@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from activities.beat import beating
-from activities.records import ActionRequest, ClusterView, Domain, Permission, Record
+from activities.records import ActionRequest, Attribution, ClusterView, Domain, Permission, Record
 
 AT_ONCE = 1
 """Questions in flight from one worker. Temporal takes ten Updates of one workflow at a time and refuses the eleventh, and the cluster
@@ -33,7 +33,7 @@ class IncidentReport(Record):
     cause: str
     domain: Domain
     at: AwareDatetime
-    suspects: tuple[str, ...] = ()
+    attribution: Attribution = Attribution()
 
 
 class PermissionRequest(Record):

@@ -49,9 +49,11 @@ class Guarding:
     @activity.defn
     @beating
     async def note_incident(self, note: IncidentNote) -> Weighed:
-        """Enters one fault; may trip the breaker."""
+        """Enters one fault; may trip the breaker. It is traced to the nodes that policy would blame and to no others: a vague suspicion
+        explains nothing, and two jobs that share one would pass for one fault."""
         report = note.report
-        incident = RecentIncident(at=report.at, job_id=report.job_id, cause=report.cause, domain=report.domain, suspects=report.suspects)
+        suspects = report.attribution.nodes_suspected(at_least=self._limits.suspect_confidence)
+        incident = RecentIncident(at=report.at, job_id=report.job_id, cause=report.cause, domain=report.domain, suspects=suspects)
         cleared = self._cleared(note.state, await self._nodes())
         state = with_incident(cleared, incident, self._limits)
         return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))

@@ -88,8 +88,7 @@ def suspect_nodes(situation: Situation, policy: PolicySection) -> tuple[str, ...
     """Nodes this incident is traced to with enough confidence to keep a job off them; names the cluster does not have are dropped
     (one unknown name fails the whole update in Slurm, and a host named in a message need not be a node)."""
     known = {node.name for node in situation.nodes}
-    wanted = policy.limits.suspect_confidence
-    names = (suspect.node for suspect in situation.attribution.suspects if suspect.node and suspect.confidence >= wanted)
+    names = situation.attribution.nodes_suspected(at_least=policy.limits.suspect_confidence)
     return tuple(dict.fromkeys(name for name in names if not known or name in known))
 
 

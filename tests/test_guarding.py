@@ -9,9 +9,10 @@ from temporalio.testing import ActivityEnvironment
 from activities.cluster_desk import IncidentReport
 from activities.configuration import Limits
 from activities.guarding import ActionQuestion, Guarding, IncidentNote, ResetOrder, Weighed
-from activities.records import ActionRequest, Breaker, BreakerReset, ClusterState, Domain, LedgerEntry
+from activities.records import ActionRequest, Breaker, BreakerReset, ClusterState, Domain, LedgerEntry, Suspect
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
+from tests.builders import a_suspect, an_attribution
 
 
 class Site:
@@ -24,9 +25,15 @@ class Site:
         weighed: Weighed = await ActivityEnvironment().run(step, question)
         return weighed
 
-    async def note(self, state: ClusterState, job_id: str = "41") -> Weighed:
+    async def note(self, state: ClusterState, *suspects: Suspect, job_id: str = "41") -> Weighed:
         report = IncidentReport(
-            cluster="alpha", job_id=job_id, incident_id=f"{job_id}-1", cause="nccl_timeout", domain=Domain.NETWORK, at=self.clock.now()
+            cluster="alpha",
+            job_id=job_id,
+            incident_id=f"{job_id}-1",
+            cause="nccl_timeout",
+            domain=Domain.NETWORK,
+            at=self.clock.now(),
+            attribution=an_attribution(*suspects),
         )
         return await self._run(self.guarding.note_incident, IncidentNote(state=state, report=report))
 
@@ -93,6 +100,24 @@ async def test_a_storm_shows_in_the_view_of_the_report_that_completes_it(site: S
         noted = await site.note(state, job_id=str(number))
         state = noted.state
     assert noted.view.breaker.tripped_at is not None
+
+
+async def test_jobs_that_share_a_vague_suspicion_are_a_storm_all_the_same(site: Site) -> None:
+    state = ClusterState()
+    for number in range(5):
+        noted = await site.note(state, a_suspect("node-002", confidence=0.59), job_id=str(number))
+        state = noted.state
+    assert noted.view.breaker.tripped_at is not None
+    assert {incident.suspects for incident in state.recent_incidents} == {()}
+
+
+async def test_jobs_traced_to_one_node_are_one_fault_whatever_else_is_suspected(site: Site) -> None:
+    state = ClusterState()
+    for number in range(9):
+        vague = a_suspect(f"node-{number:03}", confidence=0.3)
+        noted = await site.note(state, a_suspect("node-012", confidence=0.6), vague, job_id=str(number))
+        state = noted.state
+    assert noted.view.breaker.tripped_at is None
 
 
 async def test_a_reset_names_who_and_when(site: Site) -> None:

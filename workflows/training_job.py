@@ -195,7 +195,7 @@ class TrainingJob:
                 cause=incident.diagnosis.cause,
                 domain=incident.diagnosis.domain,
                 at=incident.symptom.detected_at,
-                suspects=incident.attribution.nodes,
+                attribution=incident.attribution,
             ),
             otherwise=ClusterView(),
         )

@@ -93,7 +93,11 @@ class Attribution(Record):
     @property
     def nodes(self) -> tuple[str, ...]:
         """The suspects' nodes, where known, in the order of the suspects."""
-        return tuple(suspect.node for suspect in self.suspects if suspect.node)
+        return self.nodes_suspected(at_least=0)
+
+    def nodes_suspected(self, *, at_least: float) -> tuple[str, ...]:
+        """Those of `nodes` whose suspect has this much confidence or more."""
+        return tuple(suspect.node for suspect in self.suspects if suspect.node and suspect.confidence >= at_least)
 
 
 class Verdict(StrEnum):

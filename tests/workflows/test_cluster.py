@@ -22,6 +22,7 @@ from activities.guarding import Guarding
 from activities.records import ActionRequest, Breaker, BreakerReset, ClusterState, ClusterView, Domain, Node, Permission
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
+from tests.builders import a_suspect, an_attribution
 from tests.e2e.server import Server
 from workers.embedded.temporal import EmbeddedTemporal, Origin, Program, find_program
 from workflows.cluster import Cluster, ClusterStart
@@ -85,7 +86,7 @@ class Site:
             cause="nccl_timeout",
             domain=domain,
             at=self.clock.now(),
-            suspects=suspects,
+            attribution=an_attribution(*(a_suspect(node) for node in suspects)),
         )
         view: ClusterView = await ActivityEnvironment(self.client).run(self._desk.report_incident, report)
         return view
