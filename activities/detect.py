@@ -20,7 +20,8 @@ from activities.records import Change, ChangeRequest, Cursor, OptIn, WatchReques
 from activities.slurm.feed import Feed
 from activities.watching.attempt import AttemptWatch
 from activities.watching.changes import ChangeWatch
-from activities.watching.reading import DiskReader, FatalLines, LogOrigin
+from activities.watching.pieces import FatalLines
+from activities.watching.reading import DiskReader, LogOrigin
 from activities.watching.rounds import Post, Rounds
 
 FoundT = TypeVar("FoundT")

@@ -32,7 +32,8 @@ from activities.records import (
 )
 from activities.slurm.feed import Snapshot
 from activities.watching.milestones import reached_by
-from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Piece, Reading
+from activities.watching.pieces import Piece
+from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Reading
 
 STALE_READING = LONGEST_PAUSE  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job

@@ -6,9 +6,8 @@ from typing import Any
 
 from activities.records import ChangeKind, ChangeRequest, JobState, SymptomKind, WatchResult
 from activities.slurm.simulated_programs import Exit, runs_for
+from tests.builders import ECC_LINE
 from tests.watching.world import World
-
-FATAL = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 
 async def a_change_request(world: World, *, hours: float = 1.0, **changes: Any) -> ChangeRequest:
@@ -147,7 +146,7 @@ async def test_a_silent_scheduler_changes_nothing(world: World) -> None:
 async def test_a_crashed_job_that_still_runs_and_then_ends_has_ended(world: World) -> None:
     await world.submit()
     world.steps(1, 5)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     waiting = world.waiting_for_change(await a_change_request(world))
     await world.seen(5)
     world.cluster.end_job(world.job_id, Exit(code=1))

@@ -7,9 +7,8 @@ import pytest
 
 from activities.records import Cursor, JobState, Phase, SymptomKind, WatchEnd, WatchUntil
 from activities.slurm.simulated_programs import Exit, runs_for
+from tests.builders import ECC_LINE
 from tests.watching.world import World
-
-FATAL = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 
 async def test_a_graceful_end_is_no_incident(world: World) -> None:
@@ -43,26 +42,26 @@ async def test_a_failed_job_is_a_crash_with_the_fatal_line_as_its_onset(world: W
     watching = world.watching(await world.request())
     await world.seen(5)
     died = world.pass_time(58)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     await world.until(lambda: world.last.fatal is not None)
     world.pass_time(10)
     result = await watching
     assert result.symptom is not None
     assert (result.kind, result.symptom.kind, result.symptom.onset) == (WatchEnd.SYMPTOM, SymptomKind.CRASH, died)
-    assert any(signal.text == FATAL for signal in result.symptom.signals)
+    assert any(signal.text == ECC_LINE for signal in result.symptom.signals)
 
 
 async def test_a_job_that_failed_before_the_watch_began_is_found_with_its_last_words(world: World) -> None:
     await world.submit(runs_for(60, exit_code=1))
     world.steps(1, 5)
     with world.log.open("a") as log:
-        log.write(FATAL)  # the last line of a killed process has no line end
+        log.write(ECC_LINE)  # the last line of a killed process has no line end
     request = await world.request()
     world.pass_time(65)
     result = await world.watching(request)
     assert result.symptom is not None
     assert result.symptom.kind is SymptomKind.CRASH
-    assert any(signal.text == FATAL for signal in result.symptom.signals)
+    assert any(signal.text == ECC_LINE for signal in result.symptom.signals)
 
 
 async def test_a_fatal_line_is_a_crash_once_it_has_settled_while_the_job_still_runs(world: World) -> None:
@@ -70,7 +69,7 @@ async def test_a_fatal_line_is_a_crash_once_it_has_settled_while_the_job_still_r
     world.steps(1, 5)
     watching = world.watching(await world.request())
     await world.seen(5)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     await world.until(lambda: world.last.fatal is not None)
     await world.some_looks()
     assert not watching.done()
@@ -86,11 +85,11 @@ async def test_a_fatal_line_that_iterations_follow_is_forgotten(world: World) ->
     world.steps(1, 5)
     watching = world.watching(await world.request())
     await world.seen(5)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     world.steps(6, 7)
     await world.seen(7)
     assert world.last.fatal is None
-    world.write(FATAL)
+    world.write(ECC_LINE)
     await world.until(lambda: world.last.fatal is not None)
     world.steps(8, 9)
     await world.seen(9)
@@ -106,7 +105,7 @@ async def test_one_iteration_after_a_fatal_line_may_be_another_ranks_last(world:
     world.steps(1, 5)
     watching = world.watching(await world.request())
     await world.seen(5)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     world.steps(6, 6)
     await world.seen(6)
     world.pass_time(4)
@@ -207,7 +206,7 @@ async def test_what_dies_of_a_requeue_by_someone_else_is_no_crash(world: World) 
     watching = world.watching(await world.request())
     await world.seen(5)
     world.pass_time(10)
-    world.write("slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 DUE TO JOB REQUEUE ***", FATAL)
+    world.write("slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 DUE TO JOB REQUEUE ***", ECC_LINE)
     await world.until(lambda: world.last.told_to_end_at is not None)
     assert world.last.fatal is None
     await world.cluster.requeue(world.job_id)
@@ -318,7 +317,7 @@ async def test_three_iterations_of_nan_are_bad_numbers(world: World) -> None:
 async def test_a_known_symptom_is_not_reported_again_and_its_end_is_as_known(world: World) -> None:
     await world.submit()
     world.steps(1, 5)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     watching = world.watching(await world.request())
     await world.until(lambda: world.last.fatal is not None)
     world.pass_time(20)
@@ -384,7 +383,7 @@ async def test_an_absence_of_ours_is_no_pause_of_the_jobs(world: World) -> None:
     await world.seen(5)
     watching.cancel()
     left = world.last
-    world.write(FATAL)
+    world.write(ECC_LINE)
     world.pass_time(7200)
     world.steps(6, 7200)
     world.heartbeats.clear()
@@ -399,7 +398,7 @@ async def test_an_absence_of_ours_is_no_pause_of_the_jobs(world: World) -> None:
 async def test_a_fatal_line_left_by_another_worker_is_judged_after_reading_on(world: World) -> None:
     await world.submit()
     world.steps(1, 5)
-    world.write(FATAL)
+    world.write(ECC_LINE)
     request = await world.request()
     watching = world.watching(request)
     await world.until(lambda: world.last.fatal is not None)
@@ -422,7 +421,7 @@ async def test_what_an_older_attempt_appended_is_not_this_attempts(world: World)
     await world.seen(50)
     watching.cancel()
     earlier = world.last
-    world.write(FATAL)
+    world.write(ECC_LINE)
     await world.cluster.requeue(world.job_id)
     world.pass_time(150)
     request = await world.request(cursor=earlier)

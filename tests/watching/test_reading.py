@@ -1,25 +1,15 @@
-"""Reading for one watch: which fatal line counts, what a log's beginning means, what makes a watch blind."""
+"""Reading for one watch: what a log's beginning means, what makes a watch blind."""
 
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressReader
-from activities.records import FatalLine
-from activities.watching.reading import DiskReader, FatalLines, LogOrigin, Piece, Reading, last_line_from_which
-from tests.builders import NOON
-from tests.watching.world import FewSignatures, FoundLine
-
-FATAL = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
-
-
-def step(number: int) -> str:
-    return f" iteration {number:8d}/ 1000 | elapsed time per iteration (ms): 1000.0 | lm loss: 2.5E+00 |"
+from activities.watching.pieces import FatalLines, Piece
+from activities.watching.reading import DiskReader, LogOrigin, Reading
+from tests.builders import ECC_LINE, NOON
+from tests.watching.world import FewSignatures, FoundLine, step
 
 
 def a_reader(
@@ -47,41 +37,6 @@ def piece_of(reader: DiskReader) -> Piece:
     piece = read(reader).piece
     assert piece is not None
     return piece
-
-
-def fatal_of(*lines: str, tmp_path: Path) -> FatalLine | None:
-    log = tmp_path / "train.log"
-    log.write_text("".join(f"{line}\n" for line in lines))
-    return piece_of(a_reader(log)).fatal
-
-
-CASES: tuple[tuple[str, tuple[str, ...], int | None], ...] = (
-    ("no fatal line", (step(1), step(2)), None),
-    ("nothing after it", (step(1), step(2), FATAL), 0),
-    ("two iterations after it", (step(1), FATAL, step(2), step(3)), None),
-    ("one iteration after it", (step(1), FATAL, step(2)), 1),
-    ("the same iteration of two ranks after it", (step(1), FATAL, step(2), step(2)), 1),
-    ("two lines, the first refuted", (FATAL, step(1), step(2), step(3), FATAL), 0),
-    ("a resume inside the job after it", (step(7), FATAL, "successfully loaded checkpoint from /c [ t 0 ] at iteration 5"), None),
-    ("much after it", (FATAL, *(["nothing to see"] * 5000)), 0),
-    ("refuted far above", (step(1), FATAL, *(["nothing"] * 5000), step(2), step(3), *(["nothing"] * 5000)), None),
-)
-
-
-@pytest.mark.parametrize(("why", "lines", "iterations_after"), CASES)
-def test_a_fatal_line_counts_until_two_iterations_follow(
-    why: str, lines: tuple[str, ...], iterations_after: int | None, tmp_path: Path
-) -> None:
-    fatal = fatal_of(*lines, tmp_path=tmp_path)
-    assert (fatal.iterations_after if fatal is not None else None) == iterations_after, why
-
-
-@given(lines=st.lists(st.sampled_from([b"a\n", b"bb\n", b"x\n", b"x\r", b"longer line\n", b"\n"]), max_size=60), wanted=st.integers(1, 4))
-def test_the_last_line_from_which_the_rest_is_enough(lines: list[bytes], wanted: int) -> None:
-    data = b"".join(lines)
-    found = last_line_from_which(data, lambda rest: rest.count(b"x") >= wanted)
-    marks = [at for at in range(len(data)) if data[at : at + 1] == b"x"]
-    assert found == (marks[-wanted] if len(marks) >= wanted else 0)
 
 
 def test_an_idle_log_brings_no_reading(tmp_path: Path) -> None:
@@ -113,10 +68,10 @@ def test_what_an_older_attempt_left_is_passed_over_and_a_truncated_log_is_read_w
     cursor = read(first).file
     assert cursor is not None
     with log.open("a") as more:
-        more.write(FATAL + "\n")
+        more.write(ECC_LINE + "\n")
     appended = a_reader(log, cursor=cursor, may_hold_older_attempts=True, cursor_is_older_attempts=True)
     assert read(appended).piece is None
-    log.write_text(step(41) + "\n" + FATAL + "\n")
+    log.write_text(step(41) + "\n" + ECC_LINE + "\n")
     truncated = a_reader(log, cursor=cursor, may_hold_older_attempts=True, cursor_is_older_attempts=True)
     piece = piece_of(truncated)
     assert piece.marks[0].iteration == 41
@@ -125,7 +80,7 @@ def test_what_an_older_attempt_left_is_passed_over_and_a_truncated_log_is_read_w
 
 def test_a_restarted_jobs_log_first_seen_now_tells_progress_but_no_fatal_line(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
-    log.write_text(step(1) + "\n" + FATAL + "\n")
+    log.write_text(step(1) + "\n" + ECC_LINE + "\n")
     piece = piece_of(a_reader(log, may_hold_older_attempts=True))
     assert piece.marks
     assert piece.fatal is None
@@ -155,35 +110,6 @@ def test_a_fault_of_our_own_while_reading_blinds_the_watch_but_does_not_end_it(t
     assert reader.read() is None
 
 
-def test_a_line_of_a_cause_that_ends_no_job_is_not_fatal(tmp_path: Path) -> None:
-    assert fatal_of(step(1), "GPU 3: clocks throttled by heat", tmp_path=tmp_path) is None
-
-
-def test_only_what_hardware_reports_is_certain(tmp_path: Path) -> None:
-    exception = fatal_of("CustomException: boom", tmp_path=tmp_path)
-    assert exception is not None
-    assert not exception.is_certain
-    both = fatal_of("CustomException: boom", FATAL, tmp_path=tmp_path)
-    assert both is not None
-    assert both.is_certain
-
-
-SLURMS_WORDS: tuple[tuple[str, bool], ...] = (
-    ("slurmstepd: error: *** JOB 12 ON node-001 CANCELLED AT 2026-01-05T12:00:00 ***", True),
-    ("slurmstepd: error: *** JOB 12 ON node-001 CANCELLED AT 2026-01-05T12:00:00 DUE TO JOB REQUEUE ***", True),
-    ("slurmstepd: error: *** JOB 12 ON node-001 CANCELLED AT 2026-01-05T12:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***", False),
-    ("slurmstepd: error: *** STEP 12.0 ON node-001 CANCELLED AT 2026-01-05T12:00:00 ***", False),
-)
-
-
-@pytest.mark.parametrize(("line", "told"), SLURMS_WORDS)
-def test_an_end_that_slurm_was_asked_for_is_known_by_its_words(line: str, told: bool, tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    log.write_text(line + "\n")
-    piece = piece_of(a_reader(log))
-    assert piece.told_to_end is told
-
-
 def test_a_long_log_is_caught_up_with_in_pieces(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("".join(f"{step(number)}\n" for number in range(1, 20_001)))
@@ -205,11 +131,3 @@ def test_reading_goes_on_from_a_cursor(tmp_path: Path) -> None:
         more.write(step(3) + "\n")
     piece = piece_of(a_reader(log, cursor=cursor))
     assert [mark.iteration for mark in piece.marks] == [3]
-
-
-def test_a_fatal_line_keeps_no_secret(tmp_path: Path) -> None:
-    """It stands in heartbeats, in the symptom's summary and so in the history."""
-    fatal = fatal_of(step(1), f"{FATAL} at https://alice:hunter22@registry.example/", tmp_path=tmp_path)
-    assert fatal is not None
-    assert "hunter22" not in fatal.text
-    assert "https://[redacted: URL credentials]@registry.example/" in fatal.text

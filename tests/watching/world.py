@@ -52,6 +52,11 @@ def _found(text: bytes) -> FoundLine | None:
     return None
 
 
+def step(number: int, *, seconds: float = 1.0) -> str:
+    """An iteration line as Megatron prints it."""
+    return f" iteration {number:8d}/ 1000000 | elapsed time per iteration (ms): {seconds * 1000:.1f} | lm loss: 2.5E+00 |"
+
+
 class World:
     """One cluster, one job. Time passes by `pass_time` only; everything else happens as it is called."""
 
@@ -96,13 +101,7 @@ class World:
             log.writelines(f"{line}\n" for line in lines)
 
     def steps(self, first: int, last: int, *, seconds: float = 1.0) -> None:
-        """Iteration lines as Megatron prints them."""
-        self.write(
-            *(
-                f" iteration {step:8d}/ 1000000 | elapsed time per iteration (ms): {seconds * 1000:.1f} | lm loss: 2.5E+00 |"
-                for step in range(first, last + 1)
-            )
-        )
+        self.write(*(step(number, seconds=seconds) for number in range(first, last + 1)))
 
     def pass_time(self, seconds: float) -> datetime:
         return self.clock.advance(seconds)
