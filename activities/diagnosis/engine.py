@@ -73,5 +73,5 @@ class Engine:
         """What happened, why, and who is suspected; `unknown` and an abstention where the signals do not say."""
         facts = facts_of(signals)
         near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else None)
-        reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes)
+        reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes, task_count=facts.task_count)
         return Case(signals, facts, reading, rows=self.rows, words=self._words).judgement()

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import BinaryIO
 
-from activities.diagnosis import pace, scan
+from activities.diagnosis import pace, placements, scan
 from activities.diagnosis.pace import Mark
+from activities.diagnosis.placements import Placements
 from activities.diagnosis.scan import LineHits, MultiPattern
 from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Role, Signature
@@ -26,6 +27,7 @@ WINDOW_EVERY = 16  # blocks of scan.READ_BYTES between two samples of progress, 
 WHOLE_BYTES = 32 << 20  # a log up to this size is sampled everywhere
 PROGRESS_BYTES = 512 << 10  # of the head and of the tail: where the attempt began and how far it came
 TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
+PLACEMENTS_KEPT = 20_000  # lines that say where a rank is: each communicator of each rank prints one
 MARKS_A_BLOCK = 2000  # progress lines taken apart per read; where every line is one, more would say nothing new
 
 # Structure that is no event: launcher tables, communicator sizes, addresses.
@@ -37,6 +39,7 @@ STRUCTURE = {
     "_nranks": r"\bn[rR]anks \d+|world[ _]size\D{0,4}\d+|\bnum_processes[=:]\s?\d+",
     "_elastic_failed": r"failed \(exitcode: -?\d+\) local_rank: \d+",
     "_elastic_sigterm": r"Sending process \d+ closing signal SIG",
+    "_placed": placements.PATTERN,
     "_bootstrap": r"Bootstrap : Using \S+:[\d.]+<",
     "_srun_tasks": r"error: [\w.\[\],-]+: tasks? [\d,-]+: ",
     # Read for its prefix alone: which node a rank prints from.
@@ -65,11 +68,13 @@ class Observation:
     context: str = ""
     isolate: bool = False
     log: str = ""
+    task: int | None = None  # the launcher's number of the process that printed it, where that is no rank
+    label: int | None = None  # the rank as the line's own prefix reads
 
     @property
     def own_context(self) -> str:
         """What this rank printed before it, without prefixes; another rank's lines between are left out."""
-        mine = (prefixed for raw in self.context.splitlines() if (prefixed := parse_prefix(raw)).rank == self.rank)
+        mine = (prefixed for raw in self.context.splitlines() if (prefixed := parse_prefix(raw)).rank == self.label)
         return "\n".join(prefixed.text for prefixed in mine)
 
 
@@ -96,6 +101,7 @@ class Reading:
     phases: list[tuple[int, int, str, str]] = field(default_factory=list)  # position, line, phase, text
     failures: list[Failure] = field(default_factory=list)
     rank_nodes: dict[int, str] = field(default_factory=dict)
+    placements: Placements = field(default_factory=Placements)
     address_nodes: dict[str, str] = field(default_factory=dict)
     printing_nodes: set[str] = field(default_factory=set)
     known_nodes: frozenset[str] = frozenset()
@@ -118,12 +124,15 @@ class Reader:
         self.events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
         self._pace = MultiPattern(pace.PATTERNS, dense_hits=8000)
 
-    def read(self, logs: Sequence[LogSource], *, near: datetime | None, nodes: Collection[str] = ()) -> Reading:
+    def read(
+        self, logs: Sequence[LogSource], *, near: datetime | None, nodes: Collection[str] = (), task_count: int | None = None
+    ) -> Reading:
         """Reads every log to its end, in the order given. `nodes` are the job's, where they are known: names at a line's beginning
-        that the prefixes alone could not tell from a device are recognised by them."""
+        that the prefixes alone could not tell from a device are recognised by them. `task_count` is Slurm's, where it is known."""
         reading = Reading(known_nodes=frozenset(nodes))
         for log in logs:
             self._read_one(log, reading, near)
+        _settle_labels(reading, task_count)
         return reading
 
     def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
@@ -196,6 +205,22 @@ class Reader:
                 state.reading.marks.append(mark)
 
 
+def _settle_labels(reading: Reading, task_count: int | None) -> None:
+    """Where the launcher's numbers turn out to be tasks of several ranks each (torchrun under srun --label), no rank is told by them."""
+    placements = reading.placements
+    if 1 < (task_count or 0) < (reading.world_size or 0):
+        placements.labels_are_tasks = True
+    if not placements.labels_are_tasks:
+        return
+    reading.ranks.clear()
+    for index, item in enumerate(reading.observations):
+        if item.task is not None and item.rank == item.task == item.label:
+            told = item.groups.get("rank", "")
+            item = reading.observations[index] = replace(item, rank=int(told) if told.isdigit() else None)
+        if item.rank is not None:
+            reading.ranks.setdefault(item.signature, set()).add(item.rank)
+
+
 _NRANKS = re.compile(r"n[rR]anks (\d+)|world[ _]size\D{0,4}(\d+)|num_processes[=:]\s?(\d+)")
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
@@ -230,7 +255,7 @@ class _LogState:
         self.contexts = 0
         self.sigterms: dict[str, int] = {}
         # Where the latest counts, or every row: phases, and launcher tables of thousands of ranks.
-        self.unbounded = {row.id for row in signatures.values() if row.role is Role.PROGRESS} | {"_host", "_rank", "_exitcode"}
+        self.unbounded = {row.id for row in signatures.values() if row.role is Role.PROGRESS} | {"_host", "_rank", "_exitcode", "_placed"}
 
     def take(self, block: bytes, hit: LineHits, *, offset: int, line: int) -> None:
         names, start, end = hit.ids, hit.start, hit.end
@@ -249,12 +274,17 @@ class _LogState:
             self.near = prefixed.at
         if prefixed.node is None:
             prefixed = replace(prefixed, node=self._node_of(raw))
+        placed = self.reading.placements
+        if prefixed.task is not None:
+            placed.labelled(prefixed.task, prefixed.node)
+            if prefixed.rank is not None and prefixed.rank != prefixed.task:
+                placed.ranked(prefixed.rank, prefixed.task)
         if prefixed.node:
             self.reading.printing_nodes.add(prefixed.node)
-            if prefixed.rank is not None:
+            if prefixed.rank is not None and (prefixed.task is None or prefixed.rank != prefixed.task):
                 self.reading.rank_nodes.setdefault(prefixed.rank, prefixed.node)
         if structure:
-            self._structure(structure, raw, prefixed.node)
+            self._structure(structure, raw, prefixed)
         if rows:
             context = self._context(rows, block, start)
             self._observe(rows, raw, prefixed, context=context, position=self.base + offset + start, line=line)
@@ -330,6 +360,8 @@ class _LogState:
                     groups=groups,
                     context=context if row.role is Role.PRIMARY else "",
                     log=self.name,
+                    task=prefixed.task,
+                    label=prefixed.rank,
                 )
             )
 
@@ -341,15 +373,15 @@ class _LogState:
         # `node2` is another way to say `node`: alternatives of one pattern cannot share a name.
         return {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
 
-    def _structure(self, ids: Sequence[str], raw: str, node: str | None) -> None:
-        reading = self.reading
+    def _structure(self, ids: Sequence[str], raw: str, prefixed: Prefixed) -> None:
+        reading, node = self.reading, prefixed.node
         for name in ids:
             match name:
                 case "_root_cause":
                     self._close_failure()
                     self.in_root_cause = True
                 case "_host" | "_rank" | "_exitcode":
-                    self._table_row(raw)
+                    self._table_row(raw, prefixed.task)
                 case "_nranks":
                     if found := _NRANKS.search(raw):
                         size = int(next(group for group in found.groups() if group))
@@ -362,14 +394,17 @@ class _LogState:
                 case "_bootstrap":
                     if node and (found := _BOOTSTRAP.search(raw)):
                         reading.address_nodes.setdefault(found[1], node)
+                case "_placed":
+                    if reading.counts["_placed"] <= PLACEMENTS_KEPT:
+                        reading.placements.take(raw, node, prefixed.task)
                 case "_srun_tasks":
                     if found := _SRUN_TASKS.search(raw):
-                        for rank in _numbers(found[2]):
-                            reading.rank_nodes.setdefault(rank, found[1])
+                        for task in _numbers(found[2]):
+                            reading.placements.labelled(task, found[1])
                 case _:
                     continue
 
-    def _table_row(self, raw: str) -> None:
+    def _table_row(self, raw: str, task: int | None) -> None:
         if not (found := _TABLE.search(raw)):
             return
         key, value, local = found.groups()
@@ -378,6 +413,8 @@ class _LogState:
             self.failure = Failure(host=value.split("(")[0], is_root_cause=self.in_root_cause)
         elif self.failure is not None and key == "rank" and value.isdigit():
             self.failure.rank, self.failure.local_rank = int(value), int(local) if local else None
+            if task is not None:
+                self.reading.placements.ranked(self.failure.rank, task)
         elif self.failure is not None and key == "exitcode" and value.lstrip("-").isdigit():
             self.failure.exitcode = int(value)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from activities.diagnosis.causes import Blames, cause_of
+from activities.diagnosis.placements import Place, in_blocks, neighbour_of
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.records import Attribution, SignalSource, Suspect
@@ -18,6 +19,30 @@ class Whereabouts:
 
     def __init__(self, reading: Reading, facts: SchedulerFacts, told: Mapping[int, str]) -> None:
         self._reading, self._facts, self._told = reading, facts, told
+        self._highest = max((rank for ranks in reading.ranks.values() for rank in ranks), default=-1)
+        self._known = self._places()
+        self._per_node = self._ranks_per_node()
+
+    def _places(self) -> dict[int, Place]:
+        """Where ranks are, as stated; a statement about the rank itself goes before its place in a communicator."""
+        placed, nodes = self._reading.placements, self._facts.nodes
+        at_least = max(self._highest + 1, self._facts.task_count or 0, len(nodes))
+        known = dict(placed.world(at_least))
+        if nodes and len(known) > 1 and len(known) == max(known) + 1 and len({place.node for place in known.values()}) < len(nodes):
+            known = {}  # all its ranks are on some of the job's nodes: a group, not the job
+        for rank, place in placed.ranks.items():
+            if place.node is not None:
+                known[rank] = place
+        if not placed.labels_are_tasks:
+            known |= {task: Place(task, node) for task, node in placed.task_nodes.items()}
+        for rank, task in placed.task_of_rank.items() if placed.labels_are_tasks else ():
+            if node := self._node_of_task(task):
+                known[rank] = Place(rank, node)
+        for rank, node in self._reading.rank_nodes.items():
+            device = known[rank].device if rank in known else None
+            local = next((row.local_rank for row in self._reading.failures if row.rank == rank and row.local_rank is not None), device)
+            known[rank] = Place(rank, node, local)
+        return {rank: Place(rank, self.canonical(place.node), place.device) for rank, place in known.items()}
 
     def node_of_rank(self, rank: int | None) -> tuple[str | None, str]:
         """(node, how we know); (None, why not) when it cannot be known."""
@@ -25,15 +50,34 @@ class Whereabouts:
             return self._only("the only node of the job")
         if node := self._told.get(rank):
             return node, f"rank {rank} runs on {node}, as the launcher told"
-        if node := self._reading.rank_nodes.get(rank):
-            return self.canonical(node), f"the log shows rank {rank} on {node}"
+        if (place := self._known.get(rank)) is not None and place.node:
+            return place.node, f"the log shows rank {rank} on {place.node}"
         if (found := self._only(f"rank {rank} runs on the only node"))[0]:
             return found
-        per_node = self._ranks_per_node()
-        if per_node and rank // per_node < len(self._facts.nodes):
-            node = self._facts.nodes[rank // per_node]
-            return node, f"Slurm's block distribution puts rank {rank} on {node}, {per_node} ranks a node"
+        if self._per_node and not in_blocks(self._known.values(), self._per_node):
+            return None, f"rank {rank} cannot be mapped to a node: ranks are not laid out in blocks"
+        if node := neighbour_of(rank, self._known.values(), self._per_node):
+            return node, f"the log shows neighbours of rank {rank} on {node}"
+        if self._per_node and rank // self._per_node < len(self._facts.nodes) and self._is_in_slurms_order(self._per_node):
+            node = self._facts.nodes[rank // self._per_node]
+            return node, f"Slurm's block distribution puts rank {rank} on {node}, {self._per_node} ranks a node"
         return None, f"rank {rank} cannot be mapped to a node"
+
+    def _node_of_task(self, task: int) -> str | None:
+        """The node of one of the launcher's processes, where it starts one on each node."""
+        placed, nodes = self._reading.placements, self._facts.nodes
+        if node := placed.task_nodes.get(task):
+            return self.canonical(node)
+        count = self._facts.task_count or placed.highest_task + 1
+        return nodes[task] if task < count <= len(nodes) == (self._facts.task_count or len(nodes)) else None
+
+    def _is_in_slurms_order(self, per_node: int) -> bool:
+        """False where a rank is known to be elsewhere: a launcher may number the nodes as they joined (torch elastic)."""
+        nodes = self._facts.nodes
+        return all(
+            place.node not in nodes or (rank // per_node < len(nodes) and nodes[rank // per_node] == place.node)
+            for rank, place in self._known.items()
+        )
 
     def canonical(self, node: str | None) -> str | None:
         """The scheduler's name of a node that a log names by address or fully qualified."""
@@ -44,7 +88,11 @@ class Whereabouts:
         short = node.split(".")[0]
         if not _ADDRESS.match(node) and short in self._facts.nodes:
             return short
-        return self._reading.address_nodes.get(node, node)
+        if _ADDRESS.match(node):
+            # EC2 names a node by its address, and so does Slurm there (private DNS names: ip-10-0-22-142).
+            named = f"ip-{node.replace('.', '-')}"
+            return self._reading.address_nodes.get(node) or (named if named in self._facts.nodes else node)
+        return node
 
     def _only(self, how: str) -> tuple[str | None, str]:
         node = self._facts.only_node
@@ -61,9 +109,12 @@ class Whereabouts:
 
     def _ranks_per_node(self) -> int | None:
         """Ranks on each node, only where it divides evenly: Slurm's default distribution is block (srun --distribution)."""
-        count = len(self._facts.nodes)
-        size = self._facts.task_count if self._facts.task_count and self._facts.task_count > count else self._reading.world_size
-        return size // count if count and size and size % count == 0 else None
+        count, placed = len(self._facts.nodes), self._reading.placements
+        tasks = self._facts.task_count if not placed.labels_are_tasks else None
+        size = tasks if tasks and tasks > count else self._reading.world_size
+        if not count or not size or size % count or size <= max(self._highest, max(self._known, default=-1)):
+            return None  # the last: what the log calls its size was a group's
+        return size // count
 
     def locate(self, item: Observation) -> tuple[str | None, str]:
         """The node one observation points at."""
@@ -75,6 +126,8 @@ class Whereabouts:
             return self.canonical(item.node), f"{item.node} printed it"
         if item.rank is not None:
             return self.node_of_rank(item.rank)
+        if item.task is not None and self._reading.placements.labels_are_tasks and (node := self._node_of_task(item.task)):
+            return node, f"task {item.task} of the launcher runs on {node}"
         if item.source is SignalSource.SCHEDULER and len(self._facts.lost_nodes) == 1:
             return self._facts.lost_nodes[0], f"Slurm lost {self._facts.lost_nodes[0]}"
         if item.source is SignalSource.SCHEDULER and len(self._facts.drained_nodes) == 1:

@@ -31,7 +31,8 @@ class Prefixed:
     """A line taken apart. None means the line does not say.
 
     `at` is the time as printed; one without a zone is read as UTC, so compare it with other lines of the same log only.
-    `node` may be an address (Ray prints `ip=`).
+    `node` may be an address (Ray prints `ip=`). `task` is a launcher's bare number (srun --label): the rank too, unless the
+    launcher starts one process a node and that one starts the ranks.
     """
 
     rank: int | None = None
@@ -39,6 +40,7 @@ class Prefixed:
     node: str | None = None
     at: datetime | None = None
     text: str = ""
+    task: int | None = None
 
 
 # A host name has a digit somewhere; words such as `rank3`, `gpu0`, `step10` look like one and are none.
@@ -113,6 +115,9 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("syslog after a time", r"(?P<node>[A-Za-z][\w.-]{1,254}) (?=kernel: )"),
 )
 
+# Torch's own logger and torchrun's tee: the rank in the job, whoever else numbered the line. `[Rank 5]` may be one of a group's.
+_OF_THE_PROCESS = re.compile(r"\[rank\d+\]:")
+
 _BEGINS_NUMBER = frozenset(" 0123456789")
 _BEGINS_OUTERMOST = frozenset(" [0123456789")
 _TELLING_BEGINS = re.compile(r"\[|srun|slurmstepd|[\w.-]+ kernel: |" + _LEVEL)
@@ -162,7 +167,7 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
         for pattern in _outermost:
             match = pattern.match(head)
             if match:
-                found, position = _merged(found, match, near), match.end()
+                found, position = Prefixed(task=int(match["rank"])), match.end()
                 break
     for _ in range(_MOST_PREFIXES):
         # Indentation belongs to the text, but may stand between two prefixes.
@@ -172,7 +177,12 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
         match = next((m for row in _rows_for(head, start) if (m := row.match(head, start))), None)
         if match is None or match.end() == position:
             break
+        rank = found.rank
         found, position = _merged(found, match, near), match.end()
+        if found.task is not None and not _OF_THE_PROCESS.match(match[0]):
+            found = replace(found, rank=rank)
+    if found.rank is None:
+        found = replace(found, rank=found.task)
     for pattern in _telling if _TELLING_BEGINS.match(head, position) else ():
         match = pattern.match(head, position)
         if match:
@@ -190,6 +200,7 @@ def _merged(found: Prefixed, match: re.Match[str], near: datetime | None) -> Pre
         local_rank=found.local_rank if found.local_rank is not None or local_rank is None else int(local_rank),
         node=found.node or node,
         at=found.at or (_time_of(groups, near) if groups.get("hour") else None),
+        task=found.task,
     )
 
 
