@@ -1,29 +1,24 @@
-"""One watch's memory: folds snapshots of Slurm and readings of the disk into a view, and says when the watch is over.
+"""One watch: takes in snapshots of Slurm and readings of the disk, shows them as a view, and says when the watch is over.
 
 No clock, file or network here: `detect.py` hands in what was seen and when. `cursor` is what another worker needs to go on.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from itertools import pairwise
-from statistics import median
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
 from activities.detectors.endings import ended_badly
-from activities.detectors.progress import is_slow
 from activities.detectors.verdict import judge
 from activities.detectors.view import AttemptView, is_paused
 from activities.logs.paths import checkpoint_directory_of, log_path_of
-from activities.logs.progress import MarkKind, ProgressMark, advance
 from activities.records import (
     Cursor,
-    FatalLine,
     Job,
     JobState,
     LostNode,
     Node,
+    Progress,
     Symptom,
     WatchEnd,
     WatchRequest,
@@ -31,16 +26,14 @@ from activities.records import (
     WatchUntil,
 )
 from activities.slurm.feed import Snapshot
+from activities.watching.folding import with_checkpoint, with_piece
 from activities.watching.milestones import reached_by
-from activities.watching.pieces import Piece
 from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Reading
 
 STALE_READING = LONGEST_PAUSE  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
 STALE_LOOK = timedelta(seconds=60)  # a restart count below the attempt's is an old look this long, then another job
 ABSENT_LOOKS = 2  # squeue answers that must miss the job before it counts as forgotten
-KEPT_CHECKPOINT_TIMES = 16
-KEPT_BAD_LOSSES = 50
 
 
 class AttemptWatch:
@@ -54,12 +47,9 @@ class AttemptWatch:
         # A cursor of an older attempt tells where its log was read to, and nothing of this attempt.
         self._earlier_cursor = cursor
         self._own = cursor.restart_count == self.attempt.restart_count
-        known = cursor if self._own else Cursor(restart_count=self.attempt.restart_count, files=cursor.files)
-        self._state = known
-        self.progress = known.progress
-        self._fatal = known.fatal
-        self._suspicion: Symptom | None = known.suspicion
-        self._lost: dict[str, LostNode] = {lost.node: lost for lost in known.lost_nodes}
+        self._state = cursor if self._own else Cursor(restart_count=self.attempt.restart_count, files=cursor.files)
+        self._suspicion: Symptom | None = self._state.suspicion
+        self._lost: dict[str, LostNode] = {lost.node: lost for lost in self._state.lost_nodes}
         self._job: Job | None = None
         self._looked_at: datetime | None = None
         self._lost_looks: tuple[Node, ...] = ()
@@ -127,77 +117,15 @@ class AttemptWatch:
 
     def take(self, reading: Reading) -> bool:
         """Takes in one reading. True when it makes a fresh look at Slurm worth while."""
-        had_fatal = self._fatal is not None
+        had_fatal = self._state.fatal is not None
         self._reading = reading
         if reading.piece is not None:
-            self._fold(reading.piece)
+            self._state = with_piece(self._state, reading.piece, self._patience, started_at=self.attempt.started_at)
         if reading.checkpoint is not None:
             self._disk_checkpoint = reading.checkpoint
-            written_at = min(reading.checkpoint.written_at, reading.at)
-            if reading.checkpoint.iteration > (self.progress.checkpoint_iteration or -1):
-                self.progress = self.progress.model_copy(
-                    update={"checkpoint_iteration": reading.checkpoint.iteration, "checkpoint_at": written_at}
-                )
-                self._note_checkpoint(written_at)
+            self._state = with_checkpoint(self._state, reading.checkpoint, at=reading.at, started_at=self.attempt.started_at)
         self._update(files=(reading.file,) if reading.file is not None else self._state.files)
-        return self._fatal is not None and not had_fatal
-
-    def _fold(self, piece: Piece) -> None:
-        before = self.progress
-        self._update(last_output_at=piece.output_at)
-        steps = [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION and mark.iteration is not None]
-        if piece.marks:
-            self.progress = advance(before, piece.marks, piece.output_at)
-        if self.progress.checkpoint_iteration != before.checkpoint_iteration and self.progress.checkpoint_at is not None:
-            self._note_checkpoint(self.progress.checkpoint_at)
-        gaps = [self._state.line_gap_seconds or 0.0]
-        iterations = [mark.iteration for mark in steps if mark.iteration is not None]
-        per_step = self.progress.step_seconds or 0.0
-        gaps += [(later - earlier) * per_step for earlier, later in pairwise(iterations) if later > earlier]
-        if (
-            piece.is_live
-            and iterations
-            and before.iteration_at is not None
-            and before.iteration is not None
-            and max(iterations) > before.iteration
-        ):
-            gaps.append((piece.output_at - before.iteration_at).total_seconds())
-        resumed = any(mark.kind is MarkKind.RESUMED for mark in piece.marks)
-        told = piece.output_at if piece.told_to_end else (None if steps or resumed else self._state.told_to_end_at)
-        self._fatal = _fatal_after(self._fatal, piece.fatal if told is None else None, 2 if resumed else len(set(iterations)))
-        slow_since = (self._state.slow_since or piece.output_at) if is_slow(self.progress, self._patience) else None
-        self._update(
-            told_to_end_at=told,
-            line_gap_seconds=max(gaps) or None,
-            slow_since=slow_since if steps else self._state.slow_since,
-            **self._losses_after(steps),
-        )
-
-    def _losses_after(self, marks: Iterable[ProgressMark]) -> dict[str, object]:
-        bad, since = self._state.bad_loss_iterations, self._state.bad_loss_since
-        for mark in marks:
-            if mark.loss is None:
-                continue
-            if math.isfinite(mark.loss):
-                bad, since = (), None
-                continue
-            # A line that names no iteration counts as the one after the last; ranks that repeat one count once.
-            iteration = mark.iteration if mark.iteration is not None else (bad[-1] + 1 if bad else self.progress.iteration or 0)
-            if iteration not in bad:
-                bad, since = (*bad, iteration), since or self._state.last_output_at
-        # The first is kept: it is where the numbers went bad.
-        return {"bad_loss_iterations": bad[:1] + bad[1:][-KEPT_BAD_LOSSES:], "bad_loss_since": since}
-
-    def _note_checkpoint(self, at: datetime) -> None:
-        started_at = self.attempt.started_at
-        if started_at is not None and at < started_at:
-            return  # an older attempt's; the usual interval is this attempt's own
-        times = (*self._state.checkpoint_times, at)[-KEPT_CHECKPOINT_TIMES:]
-        gaps = [gap for later, earlier in pairwise(reversed(times)) if (gap := (later - earlier).total_seconds()) > 0]
-        self._update(checkpoint_times=times)
-        # Our own times, once there are as many: the log's clock and the disk's must not be mixed in one interval.
-        if gaps and len(times) >= len(self.progress.checkpoint_times):
-            self.progress = self.progress.model_copy(update={"checkpoint_interval_seconds": median(gaps)})
+        return self._state.fatal is not None and not had_fatal
 
     def _update(self, **changes: object) -> None:
         self._state = self._state.model_copy(update=changes)
@@ -207,6 +135,10 @@ class AttemptWatch:
     @property
     def job(self) -> Job | None:
         return self._job
+
+    @property
+    def progress(self) -> Progress:
+        return self._state.progress
 
     @property
     def _is_running(self) -> bool:
@@ -224,7 +156,7 @@ class AttemptWatch:
     @property
     def needs_a_look_soon(self) -> bool:
         """True while a second or two matter: a fatal line settles, or an ended job's last lines are awaited."""
-        return self._fatal is not None or self._ended_seen_at is not None or self._request.until is not WatchUntil.SYMPTOM
+        return self._state.fatal is not None or self._ended_seen_at is not None or self._request.until is not WatchUntil.SYMPTOM
 
     def blind(self, now: datetime) -> str | None:
         """What cannot be seen at present, and the mend."""
@@ -255,9 +187,7 @@ class AttemptWatch:
             return self._earlier_cursor.model_copy(update={"looked_at": now, "blind": self.blind(now)})
         return self._state.model_copy(
             update={
-                "progress": self.progress,
                 "suspicion": self._suspicion,
-                "fatal": self._fatal,
                 "lost_nodes": tuple(self._lost.values()),
                 "looked_at": now,
                 "blind": self.blind(now),
@@ -279,10 +209,10 @@ class AttemptWatch:
             lost_nodes=tuple(self._lost.values()),
             log_readable=fresh and reading is not None and reading.readable and reading.caught_up,
             last_output_at=state.last_output_at,
-            fatal=None if is_catching_up else self._fatal,
-            progress=self.progress,
+            fatal=None if is_catching_up else state.fatal,
+            progress=state.progress,
             line_gap=timedelta(seconds=state.line_gap_seconds) if state.line_gap_seconds else None,
-            checkpoint_count=0 if is_catching_up else max(len(state.checkpoint_times), len(self.progress.checkpoint_times)),
+            checkpoint_count=0 if is_catching_up else max(len(state.checkpoint_times), len(state.progress.checkpoint_times)),
             slow_since=None if is_catching_up else state.slow_since,
             bad_loss_iterations=() if is_catching_up else state.bad_loss_iterations,
             bad_loss_since=state.bad_loss_since,
@@ -354,15 +284,3 @@ class AttemptWatch:
         # Job IDs wrap: a count back at zero with a later submit time is a new job (JobKey).
         submitted = self.attempt.key.submitted_at
         return job.restart_count == 0 and job.submitted_at is not None and job.submitted_at > submitted + timedelta(seconds=1)
-
-
-def _fatal_after(fatal: FatalLine | None, new: FatalLine | None, steps: int) -> FatalLine | None:
-    """The first fatal line not refuted yet: by two iterations that follow it, or by a resume inside the job."""
-    if fatal is None:
-        return new
-    after = fatal.iterations_after + steps
-    if after >= 2:
-        return new
-    if new is not None and new.is_certain and not fatal.is_certain:
-        return new.model_copy(update={"at": fatal.at})
-    return fatal.model_copy(update={"iterations_after": after})
