@@ -45,8 +45,9 @@ def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: date
     if any(action.incident_id == request.incident_id for action in state.actions):
         return Permission(granted=True, why="granted before, for this incident", excluded_now=excluded)
     if state.breaker.tripped_at is not None:
-        since = f"the breaker is tripped since {_clock(state.breaker.tripped_at)}"
-        why = f"{since}: {state.breaker.reason}; a person resets it with `backstay breaker`"
+        by = f" by {state.breaker.tripped_by}" if state.breaker.tripped_by else ""
+        since = f"the breaker is tripped since {_clock(state.breaker.tripped_at)}{by}"
+        why = f"{since}: {state.breaker.reason}; a person resets it with `backstay breaker reset`"
         return Permission(granted=False, why=why, excluded_now=excluded)
     recent = [action for action in state.actions if action.at > now - limits.window]
     if len(recent) >= limits.actions_per_window:
@@ -146,15 +147,15 @@ def reset_breaker(state: ClusterState, *, by: str, now: datetime) -> ClusterStat
     return state.model_copy(update={"breaker": Breaker(reset_at=now, reset_by=by, reason=state.breaker.reason)})
 
 
-def trip_breaker(state: ClusterState, *, reason: str, now: datetime) -> ClusterState:
+def trip_breaker(state: ClusterState, *, by: str, reason: str, now: datetime) -> ClusterState:
     """The state after a person stopped all actions by hand."""
     if state.breaker.tripped_at is not None:
         return state
-    return state.model_copy(update={"breaker": Breaker(tripped_at=now, reason=reason)})
+    return state.model_copy(update={"breaker": Breaker(tripped_at=now, tripped_by=by, reason=reason)})
 
 
 def without_node(state: ClusterState, node: str) -> ClusterState:
-    """The state after a person cleared one node."""
+    """The state after a person took one node off the ledger: mended without a reboot, or blamed wrongly."""
     return state.model_copy(update={"entries": tuple(entry for entry in state.entries if entry.node != node)})
 
 

@@ -9,8 +9,19 @@ from temporalio import activity
 from activities.beat import beating
 from activities.cluster_desk import IncidentReport
 from activities.configuration import Limits
-from activities.guard_rails import live_exclusions, reset_breaker, weigh, with_action, with_incident
-from activities.records import ActionRequest, BreakerReset, ClusterState, ClusterView, Node, Permission, RecentIncident, Record
+from activities.guard_rails import live_exclusions, reset_breaker, trip_breaker, weigh, with_action, with_incident, without_node
+from activities.records import (
+    ActionRequest,
+    BreakerReset,
+    BreakerTrip,
+    ClusterState,
+    ClusterView,
+    Node,
+    NodeClearance,
+    Permission,
+    RecentIncident,
+    Record,
+)
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler, SchedulerError
 
@@ -28,6 +39,16 @@ class ActionQuestion(Record):
 class ResetOrder(Record):
     state: ClusterState
     reset: BreakerReset
+
+
+class TripOrder(Record):
+    state: ClusterState
+    trip: BreakerTrip
+
+
+class ClearanceOrder(Record):
+    state: ClusterState
+    clearance: NodeClearance
 
 
 class Weighed(Record):
@@ -56,7 +77,7 @@ class Guarding:
         incident = RecentIncident(at=report.at, job_id=report.job_id, cause=report.cause, domain=report.domain, suspects=suspects)
         cleared = self._cleared(note.state, await self._nodes())
         state = with_incident(cleared, incident, self._limits)
-        return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
+        return _told(state)
 
     @activity.defn
     @beating
@@ -74,8 +95,19 @@ class Guarding:
     @beating
     async def untrip(self, order: ResetOrder) -> Weighed:
         """Resets the breaker by a person's word."""
-        state = reset_breaker(order.state, by=order.reset.actor, now=self._clock.now())
-        return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))
+        return _told(reset_breaker(order.state, by=order.reset.actor, now=self._clock.now()))
+
+    @activity.defn
+    @beating
+    async def trip(self, order: TripOrder) -> Weighed:
+        """Trips the breaker by a person's word."""
+        return _told(trip_breaker(order.state, by=order.trip.actor, reason=order.trip.reason, now=self._clock.now()))
+
+    @activity.defn
+    @beating
+    async def clear_node(self, order: ClearanceOrder) -> Weighed:
+        """Takes a node off the ledger by a person's word."""
+        return _told(without_node(order.state, order.clearance.node))
 
     def _cleared(self, state: ClusterState, nodes: tuple[Node, ...]) -> ClusterState:
         """Expired entries and rebooted nodes leave the ledger whenever it is looked at."""
@@ -87,3 +119,8 @@ class Guarding:
             return tuple(await self._scheduler.nodes())
         except SchedulerError:
             return ()
+
+
+def _told(state: ClusterState) -> Weighed:
+    """The state with what is told of it."""
+    return Weighed(state=state, view=ClusterView(excluded=state.entries, breaker=state.breaker))

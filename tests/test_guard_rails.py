@@ -190,6 +190,12 @@ def test_a_boot_before_the_fault_clears_nothing() -> None:
 
 
 def test_a_person_may_trip_the_breaker_and_clear_a_node_by_hand() -> None:
-    state = trip_breaker(ClusterState(entries=(an_entry("node-002"),)), reason="maintenance", now=NOON)
-    assert "maintenance" in weigh(a_request(), state, LIMITS, after(1)).why
+    state = trip_breaker(ClusterState(entries=(an_entry("node-002"),)), by="dana", reason="maintenance", now=NOON)
+    assert "by dana: maintenance" in weigh(a_request(), state, LIMITS, after(1)).why
     assert without_node(state, "node-002").entries == ()
+    assert weigh(a_request(), reset_breaker(state, by="dana", now=after(2)), LIMITS, after(3)).granted
+
+
+def test_a_breaker_that_is_tripped_keeps_its_first_reason() -> None:
+    storm = after_faults(*[a_fault(str(number), number) for number in range(5)])
+    assert trip_breaker(storm, by="dana", reason="maintenance", now=after(10)) == storm

@@ -8,8 +8,18 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.cluster_desk import IncidentReport
 from activities.configuration import Limits
-from activities.guarding import ActionQuestion, Guarding, IncidentNote, ResetOrder, Weighed
-from activities.records import ActionRequest, Breaker, BreakerReset, ClusterState, Domain, LedgerEntry, Suspect
+from activities.guarding import ActionQuestion, ClearanceOrder, Guarding, IncidentNote, ResetOrder, TripOrder, Weighed
+from activities.records import (
+    ActionRequest,
+    Breaker,
+    BreakerReset,
+    BreakerTrip,
+    ClusterState,
+    Domain,
+    LedgerEntry,
+    NodeClearance,
+    Suspect,
+)
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from tests.builders import a_suspect, an_attribution
@@ -42,6 +52,12 @@ class Site:
             job_id=job_id, incident_id=f"{job_id}-1", partition="train", exclude_nodes=suspects, suspects=suspects, partition_nodes=20
         )
         return await self._run(self.guarding.weigh_action, ActionQuestion(state=state, request=request))
+
+    async def trip(self, state: ClusterState, actor: str = "kim") -> Weighed:
+        return await self._run(self.guarding.trip, TripOrder(state=state, trip=BreakerTrip(actor=actor, reason="switch maintenance")))
+
+    async def clear(self, state: ClusterState, node: str) -> Weighed:
+        return await self._run(self.guarding.clear_node, ClearanceOrder(state=state, clearance=NodeClearance(node=node, actor="kim")))
 
     async def untrip(self, state: ClusterState, actor: str = "kim") -> Weighed:
         return await self._run(self.guarding.untrip, ResetOrder(state=state, reset=BreakerReset(actor=actor)))
@@ -127,6 +143,21 @@ async def test_a_reset_names_who_and_when(site: Site) -> None:
     assert (weighed.state.breaker.reset_by, weighed.state.breaker.reset_at) == ("kim", site.clock.now())
 
 
+async def test_a_person_stops_all_acting_and_the_refusal_says_who_and_why(site: Site) -> None:
+    tripped = (await site.trip(ClusterState())).state
+    assert (tripped.breaker.tripped_by, tripped.breaker.tripped_at) == ("kim", site.clock.now())
+    permission = (await site.weigh(tripped)).permission
+    assert permission is not None
+    assert "by kim: switch maintenance" in permission.why
+
+
+async def test_a_cleared_node_leaves_the_ledger_alone_of_all(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    state = state.model_copy(update={"entries": (*state.entries, state.entries[0].model_copy(update={"node": "node-003"}))})
+    cleared = await site.clear(state, "node-002")
+    assert [entry.node for entry in cleared.view.excluded] == ["node-003"]
+
+
 async def test_every_step_gives_the_same_answer_when_it_is_run_again_on_its_result(site: Site) -> None:
     granted = await site.weigh(ClusterState(), "node-002")
     again = await site.weigh(granted.state, "node-002")
@@ -135,5 +166,9 @@ async def test_every_step_gives_the_same_answer_when_it_is_run_again_on_its_resu
     assert again.permission.granted
     noted = await site.note(granted.state)
     assert (await site.note(noted.state)).state == noted.state
+    tripped = await site.trip(noted.state)
+    assert (await site.trip(tripped.state, actor="lee")).state == tripped.state
+    cleared = await site.clear(tripped.state, "node-002")
+    assert (await site.clear(cleared.state, "node-002")).state == cleared.state
     untripped = await site.untrip(noted.state)
     assert (await site.untrip(untripped.state)).state == untripped.state

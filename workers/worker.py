@@ -105,7 +105,7 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
         attribute.ask_operator_service, desk.report_incident, desk.permit_action, recommend.recommend, reschedule.requeue_job,
         reschedule.confirm_pending, reschedule.exclude_nodes, reschedule.expedite, reschedule.release_job, reschedule.cancel_job,
         reschedule.drain_nodes, verify.verify_running, verify.verify_stepping, verify.verify_checkpoint, guarding.note_incident,
-        guarding.weigh_action, guarding.untrip, discover.discover_jobs,
+        guarding.weigh_action, guarding.untrip, guarding.trip, guarding.clear_node, discover.discover_jobs,
     ]  # fmt: skip
 
 

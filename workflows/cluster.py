@@ -1,7 +1,7 @@
 """What no single job can know, as durable state: discovery, the node ledger, the guard rails and their breaker.
 
 ID `cluster/<name>`, one per Slurm cluster, started by every worker (only the first start counts). Jobs' workflows ask by
-Update through `activities/cluster_desk.py`; a person resets the breaker; the query `state` shows all.
+Update through `activities/cluster_desk.py`; a person trips and resets the breaker and clears nodes; the query `state` shows all.
 """
 
 import asyncio
@@ -15,8 +15,10 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities.cluster_desk import IncidentReport
     from activities.discover import Discover, DiscoverRequest
-    from activities.guarding import ActionQuestion, Guarding, IncidentNote, ResetOrder, Weighed
-    from activities.records import ActionRequest, BreakerReset, ClusterState, ClusterView, Permission, Record
+    from activities.guarding import ActionQuestion, ClearanceOrder, Guarding, IncidentNote, ResetOrder, TripOrder, Weighed
+    from activities.records import ActionRequest, BreakerReset, BreakerTrip, ClusterState, ClusterView, NodeClearance, Permission, Record
+    from workflows.decision import LONGEST_REASON, unfit
+    from workflows.visibility import plain_markdown
     from workflows.watch import AGAIN_AFTER, LONGEST_WATCH, WATCH_RETRIES
 
 RequestT = TypeVar("RequestT")
@@ -106,8 +108,37 @@ class Cluster:
     def _may_reset(self, reset: BreakerReset) -> None:
         if self._state.breaker.tripped_at is None:
             raise ApplicationError("the breaker is not tripped", type="BreakerNotTripped")
-        if not reset.actor.strip():
-            raise ApplicationError("a reset needs an actor; name one with --actor", type="BreakerNotTripped")
+        _refuse_unfit(reset.actor, reset.reason)
+
+    @workflow.update
+    async def trip_breaker(self, trip: BreakerTrip) -> ClusterView:
+        """A person stops all acting on the cluster until a reset. What was permitted before goes on: half a restart helps nobody."""
+        async with self._lock:
+            weighed = await self._weigh(Guarding.trip, TripOrder(state=self._state, trip=trip))
+        return weighed.view
+
+    @trip_breaker.validator
+    def _may_trip(self, trip: BreakerTrip) -> None:
+        breaker = self._state.breaker
+        if breaker.tripped_at is not None:
+            raise ApplicationError(f"the breaker is tripped already, since {breaker.tripped_at:%Y-%m-%dT%H:%M:%SZ}", type="BreakerTripped")
+        _refuse_unfit(trip.actor, trip.reason)
+        if not trip.reason.strip():
+            raise ApplicationError("a trip needs a reason, which every job that is held back tells; give --reason", type="UnfitOrder")
+
+    @workflow.update
+    async def clear_node(self, clearance: NodeClearance) -> ClusterView:
+        """A person takes a mended node off the ledger."""
+        async with self._lock:
+            weighed = await self._weigh(Guarding.clear_node, ClearanceOrder(state=self._state, clearance=clearance))
+        return weighed.view
+
+    @clear_node.validator
+    def _may_clear(self, clearance: NodeClearance) -> None:
+        _refuse_unfit(clearance.actor, clearance.reason)
+        if clearance.node not in (held := [entry.node for entry in self._state.entries]):
+            known = f"it holds {', '.join(held[:20])}" if held else "it holds none"
+            raise ApplicationError(f"node {clearance.node[:100]} is not on the ledger; {known}", type="NodeNotHeld")
 
     def _refuse_while_passing_on(self) -> None:
         if self._passes_on:
@@ -127,6 +158,19 @@ class Cluster:
 
     def _show(self) -> None:
         state = self._state
-        breaker = f"**breaker tripped**: {state.breaker.reason}" if state.breaker.tripped_at else "breaker closed"
+        by = f" by {plain_markdown(state.breaker.tripped_by)}" if state.breaker.tripped_by else ""
+        breaker = f"**breaker tripped**{by}: {plain_markdown(state.breaker.reason)}" if state.breaker.tripped_at else "breaker closed"
         excluded = ", ".join(f"{entry.node} ({entry.cause}, until {entry.excluded_until})" for entry in state.entries) or "none"
         workflow.set_current_details(f"{breaker}\n\nexcluded nodes: {excluded}")
+
+
+def _refuse_unfit(actor: str, reason: str) -> None:
+    """What a person sends stays in the state for good, and is shown to others.
+
+    Raises:
+        ApplicationError: it names nobody, or is longer than a state should carry.
+    """
+    if problem := unfit(actor):
+        raise ApplicationError(problem, type="UnfitOrder")
+    if len(reason) > LONGEST_REASON:
+        raise ApplicationError(f"the reason is {len(reason)} characters long; say it in {LONGEST_REASON}", type="UnfitOrder")

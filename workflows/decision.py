@@ -16,6 +16,15 @@ LONGEST_REASON = 2000
 """Characters. Both stay in the job's state, and a state over 2 MB is one that Temporal does not pass on."""
 
 
+def unfit(actor: str) -> str | None:
+    """Why this cannot stand in a history as the person who decided, with the mend; None when it can."""
+    if not actor.strip():
+        return "a decision needs an actor; name one with --actor"
+    if len(actor) > LONGEST_ACTOR or not actor.isprintable():
+        return f"the actor must be a printable name of at most {LONGEST_ACTOR} characters; name one with --actor"
+    return None
+
+
 @dataclass
 class DecisionDesk:
     """At most one recommendation lies open; a decision names its digest."""
@@ -42,10 +51,8 @@ class DecisionDesk:
         if request.digest != self.recommendation.digest:
             pending = self.recommendation.digest
             return f"digest {request.digest or '(none)'} is not the pending {pending}; read `backstay show` and decide on that"
-        if not request.actor.strip():
-            return "a decision needs an actor; name one with --actor"
-        if len(request.actor) > LONGEST_ACTOR or not request.actor.isprintable():
-            return f"the actor must be a printable name of at most {LONGEST_ACTOR} characters; name one with --actor"
+        if problem := unfit(request.actor):
+            return problem
         if self.approvers and request.actor not in self.approvers:
             return f"{request.actor} is not among policy.approvers"
         if self.recommendation.expires_at is not None and now >= self.recommendation.expires_at:

@@ -92,14 +92,19 @@ _MARKUP = str.maketrans({character: f"\\{character}" for character in "\\`[]<>"}
 not become a link or a picture in an operator's browser."""
 
 
+def plain_markdown(text: str) -> str:
+    """Text of a person's or a program's as one line of Markdown that means itself."""
+    return text.translate(_MARKUP)
+
+
 def details_of(state: TrainingJobState) -> str:
     """Where the job stands, in a few lines of Markdown for the workflow's page."""
-    summary = state.summary.translate(_MARKUP)
+    summary = plain_markdown(state.summary)
     lines = [f"**{state.stage.replace('_', ' ')}**: {summary}" if summary else f"**{state.stage}**"]
     lines.append(f"attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}; mode {state.mode}")
     if state.incidents:
         lines.append(_incident_in_words(state.incidents[-1], waiting=state.stage is Stage.AWAITING_DECISION))
-    lines.extend(f"warning: {warning.translate(_MARKUP)}" for warning in state.warnings[-3:])
+    lines.extend(f"warning: {plain_markdown(warning)}" for warning in state.warnings[-3:])
     return "\n\n".join(lines)
 
 

@@ -11,9 +11,11 @@ from activities.records.cluster import (
     ActionTaken,
     Breaker,
     BreakerReset,
+    BreakerTrip,
     ClusterState,
     ClusterView,
     LedgerEntry,
+    NodeClearance,
     Permission,
     RecentIncident,
 )

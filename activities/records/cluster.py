@@ -42,6 +42,7 @@ class Breaker(Record):
     """Tripped while `tripped_at` is set; only a person's reset clears it."""
 
     tripped_at: AwareDatetime | None = None
+    tripped_by: str = Field(default="", description="the person who tripped it; empty: a storm did")
     reason: str = ""
     reset_at: AwareDatetime | None = None
     reset_by: str = ""
@@ -66,6 +67,21 @@ class ClusterView(Record):
 class BreakerReset(Record):
     """A person's word that the cluster may act again."""
 
+    actor: str
+    reason: str = ""
+
+
+class BreakerTrip(Record):
+    """A person's word that nothing may be acted on until a reset: maintenance of what all jobs share, say."""
+
+    actor: str
+    reason: str
+
+
+class NodeClearance(Record):
+    """A person's word that a node is sound again, before its exclusion would have ended by itself."""
+
+    node: str
     actor: str
     reason: str = ""
 

@@ -321,6 +321,23 @@ async def cluster_with_a_storm() -> Histories:
                 return await chain_of(client, site.handle.id, first)
 
 
+@scenario
+async def cluster_in_maintenance() -> Histories:
+    """A person trips the breaker, clears a node that was mended meanwhile, and lets actions go on."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with EmbeddedTemporal(Path(directory) / "temporal.db") as server:
+            client = await Client.connect(server.address, data_converter=pydantic_data_converter)
+            async with Site(client).running() as site:
+                first = (await site.handle.describe()).run_id
+                await site.permit("41", "node-002")
+                await site.trip()
+                await site.permit("42")
+                await site.clear("node-002")
+                await site.reset()
+                await site.permit("42", "node-003")
+                return await chain_of(client, site.handle.id, first)
+
+
 # ------------------------------------------------------------------------------------------------ writing
 
 

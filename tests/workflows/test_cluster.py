@@ -19,11 +19,23 @@ from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionReque
 from activities.configuration import Limits
 from activities.discover import DiscoverRequest
 from activities.guarding import Guarding
-from activities.records import ActionRequest, Breaker, BreakerReset, ClusterState, ClusterView, Domain, Node, Permission
+from activities.records import (
+    ActionRequest,
+    Breaker,
+    BreakerReset,
+    BreakerTrip,
+    ClusterState,
+    ClusterView,
+    Domain,
+    Node,
+    NodeClearance,
+    Permission,
+)
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from tests.builders import a_suspect, an_attribution
 from tests.e2e.server import Server
+from workers.commands.errors import refusal
 from workers.embedded.temporal import EmbeddedTemporal, Origin, Program, find_program
 from workflows.cluster import Cluster, ClusterStart
 
@@ -69,7 +81,14 @@ class Site:
             self.client,
             task_queue=self.name,
             workflows=[Cluster],
-            activities=[guarding.note_incident, guarding.weigh_action, guarding.untrip, self.discover_jobs],
+            activities=[
+                guarding.note_incident,
+                guarding.weigh_action,
+                guarding.untrip,
+                guarding.trip,
+                guarding.clear_node,
+                self.discover_jobs,
+            ],
         ):
             start = ClusterStart(cluster=self.name, state=state or ClusterState())
             await self.client.start_workflow(Cluster.run, start, id=self.handle.id, task_queue=self.name)
@@ -123,6 +142,12 @@ class Site:
 
     async def reset(self, actor: str = "kim") -> ClusterView:
         return await self.handle.execute_update(Cluster.reset_breaker, BreakerReset(actor=actor, reason="switch replaced"))
+
+    async def trip(self, actor: str = "kim", reason: str = "switch maintenance") -> ClusterView:
+        return await self.handle.execute_update(Cluster.trip_breaker, BreakerTrip(actor=actor, reason=reason))
+
+    async def clear(self, node: str, actor: str = "kim") -> ClusterView:
+        return await self.handle.execute_update(Cluster.clear_node, NodeClearance(node=node, actor=actor, reason="GPU replaced"))
 
     async def state(self) -> ClusterState:
         return await self.handle.query(Cluster.state)
@@ -276,6 +301,51 @@ async def test_what_failed_before_a_reset_does_not_trip_the_breaker_again(site: 
     await site.reset()
     site.clock.advance(1)
     assert (await site.report("98")).breaker.tripped_at is None
+
+
+async def test_a_person_stops_all_acting_until_a_reset(site: Site) -> None:
+    assert (await site.trip()).breaker.tripped_by == "kim"
+    refused = await site.permit("41", "node-002")
+    assert not refused.granted
+    assert "by kim: switch maintenance" in refused.why
+    await site.reset()
+    assert (await site.permit("41", "node-002")).granted
+
+
+async def test_a_node_that_was_mended_is_taken_off_the_ledger(site: Site) -> None:
+    await site.permit("41", "node-002")
+    assert names(await site.clear("node-002")) == []
+    assert names(await site.report("42")) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "mend"),
+    [
+        (BreakerTrip(actor="", reason="maintenance"), "--actor"),
+        (BreakerTrip(actor="kim\x1b[2J", reason="maintenance"), "printable"),
+        (BreakerTrip(actor="kim", reason=" "), "--reason"),
+        (BreakerTrip(actor="kim", reason="long" * 600), "say it in 2000"),
+        (NodeClearance(node="node-002", actor=" "), "--actor"),
+        (NodeClearance(node="node-999", actor="kim"), "node-999 is not on the ledger; it holds node-002"),
+    ],
+    ids=["nobody trips", "an actor that moves the cursor", "no reason", "a reason without end", "nobody clears", "a node not held"],
+)
+async def test_what_cannot_stand_in_the_history_is_refused_before(site: Site, order: BreakerTrip | NodeClearance, mend: str) -> None:
+    await site.permit("41", "node-002")
+    before = await site.state()
+    update = "trip_breaker" if isinstance(order, BreakerTrip) else "clear_node"
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await site.handle.execute_update(update, order)
+    assert mend in refusal(refused.value)
+    assert await site.state() == before
+
+
+async def test_a_breaker_that_is_tripped_keeps_its_first_reason(site: Site) -> None:
+    await site.trip()
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await site.trip("lee", "me too")
+    assert "tripped already" in refusal(refused.value)
+    assert (await site.state()).breaker.tripped_by == "kim"
 
 
 # ------------------------------------------------------------------------------------------------ lasting

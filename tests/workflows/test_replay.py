@@ -70,7 +70,7 @@ def test_every_message_a_person_or_a_job_can_send_stands_in_some_history() -> No
         for accepted in events_of(history, "workflowExecutionUpdateAccepted")
     }
     signals = {signalled["signalName"] for history in histories for signalled in events_of(history, "workflowExecutionSignaled")}
-    assert updates == {"decide", "report_incident", "permit_action", "reset_breaker"}
+    assert updates == {"decide", "report_incident", "permit_action", "reset_breaker", "trip_breaker", "clear_node"}
     assert signals == {"approve", "reject"}
 
 

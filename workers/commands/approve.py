@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.configuration import Configuration
 from activities.records import Decision, DecisionRequest
 from workers.client import connect
-from workers.commands.errors import CommandFailed, Unreachable
+from workers.commands.errors import CommandFailed, Unreachable, refusal
 from workers.commands.lookup import QUERY_PATIENCE, find_job, read_job
 from workers.commands.options import (
     ActorOption,
@@ -92,7 +92,7 @@ async def send_decision(client: Client, cluster: str, job_id: str, request: Deci
     try:
         decision: Decision = await handle.execute_update("decide", request, result_type=Decision, rpc_timeout=QUERY_PATIENCE * 4)
     except WorkflowUpdateFailedError as error:
-        raise CommandFailed(f"job {job_id}: {_reason(error)}") from error
+        raise CommandFailed(f"job {job_id}: {refusal(error)}") from error
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
         raise Unreachable(
             "no worker took the decision in time; start `backstay worker` and see `backstay show` before trying again"
@@ -102,11 +102,3 @@ async def send_decision(client: Client, cluster: str, job_id: str, request: Deci
             raise
         raise CommandFailed(f"job {job_id} is no longer watched, so nothing waits for a decision; see `backstay show {job_id}`") from error
     return decision
-
-
-def _reason(error: WorkflowUpdateFailedError) -> str:
-    """The validator's own sentence, which stands in the innermost failure."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    return getattr(cause, "message", "") or str(cause)

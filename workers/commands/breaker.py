@@ -1,20 +1,26 @@
-"""`backstay breaker`: the cluster's guard rails as they stand, and the reset that only a person may make."""
+"""`backstay breaker`: the cluster's guard rails as they stand, and what only a person may say: stop, go on, this node is mended."""
 
 import asyncio
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.cluster_desk import cluster_workflow_id
 from activities.configuration import Configuration
-from activities.records import BreakerReset, ClusterState
+from activities.records import BreakerReset, BreakerTrip, ClusterState, NodeClearance
 from activities.records import as_json as plain
 from workers.client import connect
-from workers.commands.errors import CommandFailed, Unreachable
+from workers.commands.errors import BadUsage, CommandFailed, Unreachable, refusal
 from workers.commands.lookup import QUERY_PATIENCE
 from workers.commands.options import (
     ActorOption,
@@ -35,20 +41,40 @@ BUSY_TRIES = 10
 
 class Act(StrEnum):
     SHOW = "show"
+    TRIP = "trip"
     RESET = "reset"
+    CLEAR = "clear"
+
+
+class Order(NamedTuple):
+    """What a person asks of the cluster: an Update, because its validator answers."""
+
+    update: str
+    word: BreakerTrip | BreakerReset | NodeClearance
+
+
+NodeArgument = Annotated[str | None, typer.Argument(metavar="NODE", help="With clear: the node, as Slurm names it.", show_default=False)]
 
 
 def breaker(
-    act: Annotated[Act, typer.Argument(help="show: how it stands; reset: let Backstay act again.")] = Act.SHOW,
+    act: Annotated[
+        Act,
+        typer.Argument(
+            help="show: how it stands; trip: stop acting on every job, now; reset: let Backstay act again; "
+            "clear NODE: stop keeping jobs off a node that was mended."
+        ),
+    ] = Act.SHOW,
+    node: NodeArgument = None,
+    *,
     config: ConfigOption = None,
     actor: ActorOption = None,
     reason: ReasonOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the breaker, excluded nodes and recent actions of the cluster; `reset` after a storm has been looked into."""
+    """Show the cluster's breaker, excluded nodes and recent actions; `trip` it before maintenance, `reset` it after a storm has been
+    looked into, `clear` a node."""
     configuration = open_configuration(config)
-    reset = BreakerReset(actor=actor_or_login(actor), reason=reason) if act is Act.RESET else None
-    state = run(_ask(configuration, reset))
+    state = run(_ask(configuration, order_of(act, node, actor=actor, reason=reason)))
     if as_json:
         print_json(plain(state))
         return
@@ -56,24 +82,49 @@ def breaker(
         tell(line)
 
 
-async def _ask(configuration: Configuration, reset: BreakerReset | None) -> ClusterState:
-    return await ask(await connect(configuration), configuration.cluster.name, reset)
-
-
-async def ask(client: Client, cluster: str, reset: BreakerReset | None = None) -> ClusterState:
-    """The cluster's state, after the reset where one is given.
+def order_of(act: Act, node: str | None, *, actor: str | None, reason: str) -> Order | None:
+    """What the command line asks for; None where it only wants to see.
 
     Raises:
-        CommandFailed: no such cluster is watched, or the reset was refused.
+        BadUsage: a node where none belongs, or none where one is needed; a trip without its reason.
+    """
+    if act is not Act.CLEAR and node is not None:
+        raise BadUsage(f"`backstay breaker {act}` takes no node; to stop keeping jobs off one: backstay breaker clear {node}")
+    match act:
+        case Act.SHOW:
+            return None
+        case Act.TRIP:
+            if not reason.strip():
+                raise BadUsage("say why with --reason: every job that is held back tells it")
+            return Order("trip_breaker", BreakerTrip(actor=actor_or_login(actor), reason=reason))
+        case Act.RESET:
+            return Order("reset_breaker", BreakerReset(actor=actor_or_login(actor), reason=reason))
+        case Act.CLEAR:
+            if node is None:
+                raise BadUsage("name the node: backstay breaker clear NODE; `backstay breaker` lists those that are excluded")
+            return Order("clear_node", NodeClearance(node=node, actor=actor_or_login(actor), reason=reason))
+
+
+async def _ask(configuration: Configuration, order: Order | None) -> ClusterState:
+    return await ask(await connect(configuration), configuration.cluster.name, order)
+
+
+async def ask(client: Client, cluster: str, order: Order | None = None) -> ClusterState:
+    """The cluster's state, after the order where one is given.
+
+    Raises:
+        CommandFailed: no such cluster is watched, or the order was refused.
         Unreachable: no worker answers.
     """
     handle = client.get_workflow_handle(cluster_workflow_id(cluster))
     try:
-        if reset is not None:
-            await handle.execute_update("reset_breaker", reset, rpc_timeout=QUERY_PATIENCE * 4)
+        if order is not None:
+            await handle.execute_update(order.update, order.word, rpc_timeout=QUERY_PATIENCE * 4)
         return await _state(handle)
     except WorkflowUpdateFailedError as error:
-        raise CommandFailed(f"the reset was refused: {error.__cause__ or error}") from error
+        raise CommandFailed(refusal(error)) from error
+    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+        raise Unreachable("no worker took it in time; start `backstay worker` and see `backstay breaker` before trying again") from error
     except WorkflowQueryFailedError as error:
         raise Unreachable(f"the worker cannot answer for cluster {cluster}: {error.message}") from error
     except RPCError as error:
@@ -102,7 +153,8 @@ def in_words(cluster: str, state: ClusterState) -> Iterator[str]:
     """The guard rails of one cluster, line by line."""
     tripped = state.breaker.tripped_at
     if tripped is not None:
-        yield f"cluster {cluster}: the breaker has been tripped since {clock(tripped)} UTC: {state.breaker.reason}"
+        by = f" by {state.breaker.tripped_by}" if state.breaker.tripped_by else ""
+        yield f"cluster {cluster}: the breaker has been tripped{by} since {clock(tripped)} UTC: {state.breaker.reason}"
         yield "  Backstay recommends but does not act; once you know the cause: backstay breaker reset --reason WHY"
     else:
         last = f"; last reset {clock(state.breaker.reset_at)} UTC by {state.breaker.reset_by}" if state.breaker.reset_at else ""
@@ -111,3 +163,5 @@ def in_words(cluster: str, state: ClusterState) -> Iterator[str]:
     for entry in state.entries:
         until = f"excluded until {clock(entry.excluded_until)} UTC" if entry.excluded_until else "implicated, not excluded"
         yield f"  node {entry.node}: {until}, for {entry.cause} in job {entry.job_id}"
+    if state.entries:
+        yield "  a node that was rebooted leaves this list at the next fault; at once, by your word: backstay breaker clear NODE"

@@ -6,6 +6,7 @@ person for an error named here; an error not named here is a defect of ours and 
 
 from enum import IntEnum
 
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.slurm.scheduler import PermissionDenied, SchedulerError, SchedulerUnreachable, SchedulerUnreadable
@@ -38,6 +39,14 @@ class Unreachable(CommandFailed):
     """A service that is needed gives no answer."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+def refusal(error: WorkflowUpdateFailedError) -> str:
+    """The workflow's own sentence, which stands in the innermost failure."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return getattr(cause, "message", "") or str(cause)
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str] | None:

@@ -109,8 +109,9 @@ def _cluster_view(view: Shape) -> str:
     return f"{nodes} excluded; " + (f"breaker tripped: {view['breaker'].get('reason')}" if tripped else "breaker closed")
 
 
-def _breaker_reset(reset: Shape) -> str:
-    return f"reset by {reset['actor']}: {reset['reason'] or 'no reason given'}"
+def _persons_word(word: Shape) -> str:
+    node = f"node {word['node']}, " if word.get("node") else ""
+    return f"{node}by {word['actor']}: {word['reason'] or 'no reason given'}"
 
 
 def _evidence(evidence: Shape) -> str:
@@ -158,7 +159,7 @@ SENTENCES: tuple[tuple[frozenset[str], Callable[[Shape], str]], ...] = (
     (frozenset({"attempt", "until", "opt_in"}), _watch_request),
     (frozenset({"job_id", "incident_id", "restart_count"}), _mutation_request),
     (frozenset({"excluded", "breaker"}), _cluster_view),
-    (frozenset({"actor", "reason"}), _breaker_reset),
+    (frozenset({"actor", "reason"}), _persons_word),
     (frozenset({"cluster", "job_id", "submitted_at"}), _job_key),
 )
 
