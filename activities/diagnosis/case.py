@@ -214,11 +214,13 @@ class Case:
         asks_for_isolation = primary.source is not SignalSource.KERNEL or primary.isolate or (refined is not None and refined.names_node)
         if not asks_for_isolation and cause is not None and cause.symptom is not SymptomKind.NONE:
             items = []  # the kernel's words do not ask to keep the node out
-        attribution = attribute(slug, confidence, items, sources)
+        attribution = attribute(slug, confidence, items, sources, names_node=refined is not None and refined.names_node)
         attribution = self._narrowed(slug, primary, node, attribution)
         rank = primary.rank
         if rank is None and primary.source is not SignalSource.SCHEDULER:
             rank = next((item.rank for item in same if item.rank is not None and item.node == primary.node), None)
+        if rank is None and node is not None and primary.source is not SignalSource.SCHEDULER:
+            rank = self.whereabouts.first_failed_on(node)
         where = f" on {node}" if node else ""
         summary = (cause.means if cause else "the cause is not known") + where + (f"; {refined.because}" if refined else "")
         return Judgement(

@@ -15,6 +15,7 @@ class Blames(StrEnum):
     """Whether evidence of a cause makes a node a suspect."""
 
     NODE = "node"
+    NAMED = "named"
     NOBODY = "nobody"
 
 

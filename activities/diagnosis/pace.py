@@ -19,6 +19,7 @@ PATTERNS = {
     "took": r"(?i)(?:iteration|step|batch|epoch)\s.{0,20}took\s+[\d.]+",
     "loss": r"(?i)[\"']?\bloss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
     "throughput": r"(?i)throughput\b.{0,30}\d",
+    "extremes": r"MnEtpt/Rank: [\d.]+TF/\d+",
 }
 
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
@@ -59,6 +60,8 @@ _LOSS = re.compile(
 )
 _GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s*[:=]?\s*[\"']?({_NUMBER})")
 _RANKWISE = re.compile(r"(?:^|[\s,(\[{])(?:rank ?)?(\d{1,5}) ?[:=] ?(\d+\.\d+)(?=\s?m?s?(?:[\s,)\]}]|$))")
+# Megatron's straggler report names only the extremes: the rank with the least throughput and the one with the most.
+_EXTREMES = re.compile(r"MnEtpt/Rank: ([\d.]+)TF/(\d+) \| MxEtpt/Rank: ([\d.]+)TF/(\d+)")
 _OF_TOTAL = re.compile(r"(?:^|[\s|(\[])(\d+)\s*/\s*(\d+)(?=[\s\])|,]|$)")
 _HOST_MEMORY = re.compile(r"(?i)\b(?:host_?mem\w*|mem_used|cpu_?mem\w*|ram(?:_used)?|rss|host memory)\b\D{0,14}([\d.]+)\s?(?:%|[GT]i?B)")
 _NOT_PROGRESS = re.compile(r"slurmstepd|srun: |StepId=|NCCL (?:INFO|WARN)|Traceback|^\s*File \"|frame #|Xid|WorkNCCL")
@@ -100,7 +103,9 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     memory = _number(found[1]) if (found := _HOST_MEMORY.search(text)) else None
     by_rank = tuple((int(rank), float(value)) for rank, value in _RANKWISE.findall(text)) if text.count(":") + text.count("=") >= 4 else ()
     by_rank = by_rank if len(by_rank) >= 4 and len({rank for rank, _ in by_rank}) == len(by_rank) else ()
-    if iteration is None and seconds is None and loss is None and rate is None and share is None:
+    if (extremes := _EXTREMES.search(text)) and float(extremes[1]) > 0 < float(extremes[3]):
+        by_rank = ((int(extremes[2]), 1 / float(extremes[1])), (int(extremes[4]), 1 / float(extremes[3])))
+    elif iteration is None and seconds is None and loss is None and rate is None and share is None:
         return None
     return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, nans, share, memory)
 
@@ -220,10 +225,11 @@ def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
 
 def slow_ranks(marks: Sequence[Mark]) -> tuple[int, ...]:
     """Ranks clearly slower than the others in the rank-by-rank figures the job prints: NVRx's relative score, threshold 0.75,
-    asked of most of the lines because one bad window is noise (facts/attribution §1.8)."""
+    asked of most of the lines because one bad window is noise (facts/attribution §1.8); of the later half, where it began midway."""
     lines = [mark.by_rank for mark in marks if mark.by_rank]
     if len(lines) < 2:
         return ()
+    lines = lines[len(lines) // 2 :] if len(lines) >= FEWEST_STEPS else lines
     counts: dict[int, int] = {}
     for line in lines:
         typical = statistics.median_low([value for _, value in line])

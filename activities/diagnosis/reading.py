@@ -216,9 +216,9 @@ def _settle_labels(reading: Reading, task_count: int | None) -> None:
     for index, item in enumerate(reading.observations):
         if item.task is not None and item.rank == item.task == item.label:
             told = item.groups.get("rank", "")
-            item = reading.observations[index] = replace(item, rank=int(told) if told.isdigit() else None)
-        if item.rank is not None:
-            reading.ranks.setdefault(item.signature, set()).add(item.rank)
+            reading.observations[index] = replace(item, rank=int(told) if told.isdigit() else None)
+        if (rank := reading.observations[index].rank) is not None:
+            reading.ranks.setdefault(item.signature, set()).add(rank)
 
 
 _NRANKS = re.compile(r"n[rR]anks (\d+)|world[ _]size\D{0,4}(\d+)|num_processes[=:]\s?(\d+)")
@@ -336,7 +336,16 @@ class _LogState:
                 continue
             groups = self._groups(row.id, raw)
             named_rank = groups.get("rank")
-            where = rank if rank is not None else int(named_rank) if named_rank and named_rank.isdigit() else None
+            about = groups.get("about", "")
+            where = (
+                int(about)
+                if about.isdigit()
+                else rank
+                if rank is not None
+                else int(named_rank)
+                if named_rank and named_rank.isdigit()
+                else None
+            )
             if where is not None:
                 self.reading.ranks.setdefault(row.id, set()).add(where)
             if node:
@@ -354,7 +363,7 @@ class _LogState:
                     position=position,
                     at=at,
                     rank=where,
-                    node=node,
+                    node=None if about else node,
                     gpu=groups.get("gpu"),
                     named_node=groups.get("node"),
                     groups=groups,

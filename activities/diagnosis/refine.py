@@ -5,7 +5,7 @@ look at. Pure; called by the engine once the first cause is chosen."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from activities.diagnosis import pace
 from activities.diagnosis.reading import Observation, Reading
@@ -113,14 +113,16 @@ def _cuda_oom(context: Context) -> Refined | None:
         and any(text.count("Process ") >= 2 for text in texts)
     ):
         return Refined("gpu_mapping_config", 0.8, f"{len(ranks)} ranks all use GPU 0")
-    if sizes is not None and not context.stepped:
+    if sizes is not None:
         capacity, free, own = sizes
-        if capacity > 0 and own < 0.3 * capacity and capacity - free - own > 0.5 * capacity:
-            return Refined(
-                "gpu_not_clean_at_start",
-                0.82,
-                f"{capacity - free - own:.1f} of {capacity:.1f} GiB were in use by others before the job did anything",
-            )
+        others = capacity - free - own
+        if capacity > 0 and own < 0.3 * capacity and others > 0.5 * capacity:
+            if not context.stepped:
+                because = f"{others:.1f} of {capacity:.1f} GiB were in use by others before the job did anything"
+                return Refined("gpu_not_clean_at_start", 0.82, because)
+            if len(ranks) == 1 and not _shares_by_design(context):
+                because = f"{others:.1f} of {capacity:.1f} GiB on this one GPU are held by a process that is not this rank's"
+                return Refined("gpu_shared_by_foreign_process", 0.75, because)
     at_creation = any(
         re.search(r"CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure.{0,6}out of memory", text) for text in texts
     )
@@ -133,6 +135,11 @@ def _cuda_oom(context: Context) -> Refined | None:
     if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
         return Refined("wrong_gpu_type", 0.6, f"an earlier attempt had {earlier[1]} GPUs")
     return None
+
+
+def _shares_by_design(context: Context) -> bool:
+    """A trainer that keeps an inference engine on its own GPUs (vLLM, SGLang) shares them with itself."""
+    return bool(re.search(r"(?i)\bvllm|sglang|rollout|colocat", context.primary.context + context.reading.last_text))
 
 
 def _at_set_device(context: Context) -> bool:
@@ -220,7 +227,18 @@ def _port(context: Context) -> Refined | None:
     return None
 
 
+_OTHER_ENDS = 3  # a ring gives each node two neighbours: both of a healthy node's may fail together
+
+
 def _transport(context: Context) -> Refined | None:
+    if end := _common_end(context):
+        return Refined(
+            "ib_transport_timeout",
+            0.8,
+            f"every connection that timed out ends at {end}",
+            names_node=True,
+            evidence=replace(context.primary, named_node=end),
+        )
     roce = context.seen("nccl_roce") or any(
         re.search(r"RoCE|[Gg]ids?\s*:?:?:?ffff:", item.text) for item in (context.primary, *context.same)
     )
@@ -228,6 +246,33 @@ def _transport(context: Context) -> Refined | None:
         # NCCL's authors: a time-out (error 12) right away means the NICs cannot talk over RoCE (NVIDIA/nccl#426).
         return Refined("roce_gid_misconfig", 0.7, "over RoCE, at the first connection: the adapters never talked")
     return None
+
+
+def _common_end(context: Context) -> str | None:
+    """The node at one end of every connection that timed out, with several nodes at the other ends."""
+    pairs = {
+        frozenset((printer, peer))
+        for item in context.observations
+        if item.signature == "ib_retry_exceeded"
+        and (printer := context.whereabouts.canonical(item.node)) is not None
+        and (peer := context.whereabouts.canonical(item.groups.get("peer"))) is not None
+        and peer != printer
+    }
+    common = frozenset.intersection(*pairs) if len(pairs) >= _OTHER_ENDS else frozenset()
+    return next(iter(common)) if len(common) == 1 and common <= context.whereabouts.nodes else None
+
+
+def _resolution(context: Context) -> Refined | None:
+    """One node that cannot resolve what the others could: they are said to have joined."""
+    count = context.facts.node_count or len(context.facts.nodes)
+    joined = next((item.groups for item in context.observations if item.signature == "store_clients_missing"), None)
+    if count < 3 or len(context.nodes) != 1 or joined is None:
+        return None
+    absent = int(joined["wanted"]) - int(joined["joined"])
+    if absent * count != int(joined["wanted"]):
+        return None
+    node = next(iter(context.nodes))
+    return Refined("dns_resolution_failure", 0.82, f"only {node} cannot resolve it, the others joined", names_node=True)
 
 
 def _remote_error(context: Context) -> Refined | None:
@@ -314,6 +359,9 @@ def _software_differs(facts: SchedulerFacts) -> bool:
 
 
 def _no_gpus(context: Context) -> Refined | None:
+    lost = [item for item in context.observations if item.signature == "slurm_gpus_missing"]
+    if lost and {context.whereabouts.locate(item)[0] for item in lost} == context.nodes:
+        return Refined("gpu_fell_off_bus", 0.9, "Slurm counts fewer GPUs there than the node has", names_node=True)
     count = context.facts.node_count or len(context.facts.nodes)
     if count > 1 and len(context.nodes) == 1:
         return Refined("driver_libs_missing_on_node", 0.66, f"one of {count} nodes shows no GPU")
@@ -333,6 +381,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "ib_port_error": (_port,),
     "ib_transport_timeout": (_transport,),
     "nccl_remote_error_ib": (_remote_error,),
+    "dns_resolution_failure": (_resolution,),
     "launch_world_size_mismatch": (_barrier,),
     "address_in_use": (_address,),
     "node_drain_kill_task_failed": (_kill_task,),

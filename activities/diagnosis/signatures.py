@@ -51,7 +51,9 @@ class Signature(Record):
         default=0.8, ge=0, le=1, description="how sure one such line alone makes us of the cause; decides between primaries"
     )
     extracts: str | None = Field(
-        default=None, description="Python regular expression: groups rank, node, peer, gpu, code, seq, last, op, path"
+        default=None,
+        description="Python regular expression: groups rank, node, peer, gpu, code, seq, last, op, path; "
+        "about = a rank that the line is about, whoever printed it",
     )
     where: Where = Where.LOG
     phase: str | None = Field(default=None, description="progress rows: what the job starts (+) or ends (-) doing")

@@ -79,6 +79,16 @@ class Whereabouts:
             for rank, place in self._known.items()
         )
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The job's nodes: Slurm's list, or else those that the log shows."""
+        return frozenset(self._facts.nodes) or frozenset(self._reading.printing_nodes)
+
+    def first_failed_on(self, node: str) -> int | None:
+        """The rank that a launcher's table calls the first to fail on this node; None where it tells of none or of several."""
+        ranks = {row.rank for row in self._reading.failures if row.is_root_cause and row.host and self.canonical(row.host) == node}
+        return next(iter(ranks)) if len(ranks) == 1 else None
+
     def canonical(self, node: str | None) -> str | None:
         """The scheduler's name of a node that a log names by address or fully qualified."""
         if node is None:
@@ -138,14 +148,17 @@ class Whereabouts:
         return self._only("the only node of the job")
 
 
-def attribute(cause: str, confidence: float, items: list[tuple[Observation, str | None, str]], sources: tuple[str, ...]) -> Attribution:
+def attribute(
+    cause: str, confidence: float, items: list[tuple[Observation, str | None, str]], sources: tuple[str, ...], *, names_node: bool
+) -> Attribution:
     """Suspects for a cause from the observations it rests on; abstains where the cause blames nobody or nobody can be named.
 
     Args:
         items: (observation, node, how the node is known), strongest first.
+        names_node: a rule looked at the context and found that it is this node's.
     """
     row = cause_of(cause)
-    if row is None or row.blames is Blames.NOBODY:
+    if row is None or row.blames is Blames.NOBODY or (row.blames is Blames.NAMED and not names_node):
         return Attribution(abstained=True, sources=sources)
     by_node: dict[str, list[tuple[Observation, str]]] = {}
     for item, node, how in items:
