@@ -74,4 +74,5 @@ class Engine:
         facts = facts_of(signals)
         near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else None)
         reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes, task_count=facts.task_count)
-        return Case(signals, facts, reading, rows=self.rows, words=self._words).judgement()
+        case = Case(signals, facts, reading, rows=self.rows, words=self._words)
+        return case.judgement().model_copy(update={"notes": case.refused_dumps})

@@ -17,8 +17,14 @@ LARGEST_DUMP_BYTES = 256 << 20
 MOST_DUMPS = 20_000
 
 
+MOST_TOLD = 8
+"""Refusals told one by one; a thousand ranks whose dumps broke alike are one thing to mend."""
+
+_TEMP_FILE = "the files that the job's TORCH_NCCL_DEBUG_INFO_TEMP_FILE names, `nccl_trace_rank_<rank>` by default"
+
+
 class DumpUnreadable(ValueError):
-    """A file that is no dump, or asks for more than plain values; the message names the file and what was wrong."""
+    """A file that is no dump, or asks for more than plain values; the message names the file, what was wrong and the mend."""
 
 
 class Finding(StrEnum):
@@ -102,12 +108,22 @@ def load(path: Path) -> Dump:
     Raises:
         DumpUnreadable: too large, not a dump, or a pickle that wants to run something.
     """
-    found = re.search(r"(\d+)(?:\.(?:json|pkl|pickle))?$", path.name)
-    if found is None:
-        raise DumpUnreadable(f"{path}: no rank number at the end of the name")
+    if path.is_dir():
+        raise DumpUnreadable(f"{path}: holds no dump that can be read here; name the directory of {_TEMP_FILE}")
+    rank = _rank_of(path)
+    if rank is None:
+        raise DumpUnreadable(f"{path}: no rank number at the end of the name; dumps are {_TEMP_FILE}")
     if path.stat().st_size > LARGEST_DUMP_BYTES:
-        raise DumpUnreadable(f"{path}: larger than {LARGEST_DUMP_BYTES >> 20} MiB")
-    return parse(path.read_bytes(), rank=int(found[1]), name=str(path))
+        raise DumpUnreadable(
+            f"{path}: larger than {LARGEST_DUMP_BYTES >> 20} MiB; have fewer collectives recorded (TORCH_NCCL_TRACE_BUFFER_SIZE)"
+        )
+    return parse(path.read_bytes(), rank=rank, name=str(path))
+
+
+def _rank_of(path: Path) -> int | None:
+    """The rank that the name ends in."""
+    found = re.search(r"(\d{1,9})(?:\.(?:json|pkl|pickle))?$", path.name)
+    return int(found[1]) if found else None
 
 
 def parse(data: bytes, *, rank: int, name: str) -> Dump:
@@ -115,9 +131,9 @@ def parse(data: bytes, *, rank: int, name: str) -> Dump:
     try:
         content = json.loads(data) if data[:1] in (b"{", b" ", b"\n") else _PlainUnpickler(io.BytesIO(data)).load()
     except _BROKEN as wrong:
-        raise DumpUnreadable(f"{name}: not a flight-recorder dump: {wrong}") from wrong
+        raise DumpUnreadable(f"{name}: not a flight-recorder dump: {wrong or type(wrong).__name__}; dumps are {_TEMP_FILE}") from wrong
     if not isinstance(content, Mapping) or not isinstance(content.get("entries", []), list | tuple):
-        raise DumpUnreadable(f"{name}: not a flight-recorder dump: no `entries`")
+        raise DumpUnreadable(f"{name}: not a flight-recorder dump: no `entries`; dumps are {_TEMP_FILE}")
     groups: dict[str, tuple[int, ...]] = {}
     names: dict[str, str] = {}
     for key, value in _items(content.get("pg_config")):
@@ -213,6 +229,7 @@ def _of_group(group: str, by_rank: Mapping[int, Dump]) -> Analysis:
     }
     operation = next((item.name for item in open_entries.values()), "")
     silent = tuple(sorted(set(members) - set(by_rank)))
+    unsaid = [rank for rank in members if rank in by_rank and not by_rank[rank].status]
     if silent and len(silent) * 2 <= len(members):  # (3)
         return Analysis(Finding.NO_DUMP, name, silent, operation, highest, "these ranks left no dump")
     different = _different(open_entries)
@@ -225,8 +242,8 @@ def _of_group(group: str, by_rank: Mapping[int, Dump]) -> Analysis:
     late = tuple(sorted(rank for rank, (_, started, _) in status.items() if started < top))
     if late and len(late) < len(status):  # (5)
         return Analysis(Finding.NEVER_STARTED, name, late, operation, highest, "their GPUs did not start what the others' GPUs did")
-    if all(enqueued <= completed for enqueued, _, completed in status.values()):
-        return Analysis(Finding.NOTHING)
+    if all(enqueued <= completed for enqueued, _, completed in status.values()) or unsaid:
+        return Analysis(Finding.NOTHING)  # a member of whom nothing is known may be the one
     return Analysis(Finding.ALL_ALIKE, name, (), operation, highest, "every rank is in the same collective")  # (6)
 
 
@@ -246,12 +263,21 @@ def _different(entries: Mapping[int, Entry]) -> tuple[int, ...]:
 
 
 def read_all(paths: Sequence[Path]) -> tuple[tuple[Dump, ...], tuple[str, ...]]:
-    """The dumps that can be read, and why the others cannot."""
+    """The dumps, and why some cannot be read. Of those a dump remains that says nothing: a rank whose dump we cannot read is none that
+    left no dump, and must not be blamed for it."""
     dumps: list[Dump] = []
+    silent: list[Dump] = []
     refused: list[str] = []
     for path in paths[:MOST_DUMPS]:
         try:
             dumps.append(load(path))
         except (DumpUnreadable, OSError) as why:
-            refused.append(str(why))
-    return tuple(dumps), tuple(refused)
+            refused.append(f"{path}: cannot be read: {why.strerror}" if isinstance(why, OSError) else str(why))
+            if (rank := _rank_of(path)) is not None:
+                silent.append(Dump(rank, {}, {}, {}))
+    told = [f"flight-recorder dump not used: {why}" for why in refused[:MOST_TOLD]]
+    if len(refused) > MOST_TOLD:
+        told.append(f"{len(refused) - MOST_TOLD} more flight-recorder dumps not used, the last one: {refused[-1]}")
+    if len(paths) > MOST_DUMPS:
+        told.append(f"{len(paths) - MOST_DUMPS} flight-recorder dumps beyond the first {MOST_DUMPS} not read; name one hang's dumps only")
+    return (*silent, *dumps), tuple(told)

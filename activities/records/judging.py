@@ -129,3 +129,4 @@ class Judgement(Record):
     diagnosis: Diagnosis
     attribution: Attribution
     progress: Progress = Progress()
+    notes: tuple[str, ...] = Field(default=(), description="what was given and could not be used: the place, why, and the mend")

@@ -50,3 +50,21 @@ def test_a_path_that_cannot_be_read_is_a_failed_diagnosis(tmp_path: Path) -> Non
     told = backstay("diagnose", str(tmp_path / "nowhere.log"), directory=tmp_path)
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == f"backstay: cannot read {tmp_path / 'nowhere.log'}: No such file or directory\n"
+
+
+def test_a_dump_that_is_refused_is_told_with_its_place_to_people_and_programs(tmp_path: Path) -> None:
+    dump = tmp_path / "dumps" / "nccl_trace_rank_1"
+    dump.parent.mkdir()
+    dump.write_bytes(b"no pickle")
+    told = backstay("diagnose", "-", "--dumps", str(dump.parent), directory=tmp_path, stdin=LOG)
+    assert told.returncode == 0
+    assert f"  note: flight-recorder dump not used: {dump}: not a flight-recorder dump" in told.stdout
+    told = backstay("diagnose", "-", "--dumps", str(dump.parent), "--json", directory=tmp_path, stdin=LOG)
+    [note] = json.loads(told.stdout)["notes"]
+    assert str(dump) in note
+
+
+def test_a_directory_of_dumps_that_is_none_is_refused(tmp_path: Path) -> None:
+    told = backstay("diagnose", "-", "--dumps", str(tmp_path / "nowhere"), directory=tmp_path, stdin=LOG)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "No such file or directory" in told.stderr

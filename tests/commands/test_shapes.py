@@ -89,7 +89,7 @@ def test_that_a_job_waits_is_told_also_where_no_worker_tells_for_what() -> None:
 
 
 def test_diagnose_has_the_documented_shape() -> None:
-    assert keys(judgement_document(a_judgement(), a_recommendation())) == {
+    assert keys(judgement_document(a_judgement(notes=("dump_1: no dump",)), a_recommendation())) == {
         "symptom": {"kind": None},
         "diagnosis": {
             **dict.fromkeys(("domain", "cause", "confidence", "summary", "cascades", "benign")),
@@ -102,4 +102,5 @@ def test_diagnose_has_the_documented_shape() -> None:
         },
         "recommendation": {"action": None, "exclude_nodes": [None], "why": None},
         "progress": dict.fromkeys(("iteration", "checkpoint_iteration", "step_seconds")),
+        "notes": [None],
     }

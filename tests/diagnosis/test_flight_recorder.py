@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from activities.diagnosis.flight_recorder import Analysis, DumpUnreadable, Finding, analyse, load, parse, read_all
+from activities.diagnosis.flight_recorder import (
+    LARGEST_DUMP_BYTES,
+    MOST_TOLD,
+    Analysis,
+    DumpUnreadable,
+    Finding,
+    analyse,
+    load,
+    parse,
+    read_all,
+)
 
 WORLD = 8
 
@@ -110,8 +120,52 @@ def test_files_give_their_rank_and_json_is_read_too(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_12").write_bytes(dump(12))
     (tmp_path / "_dump_3.json").write_text(json.dumps({"pg_status": {}, "entries": []}))
     (tmp_path / "notes").write_text("x")
-    dumps, refused = read_all(sorted(tmp_path.iterdir()))
+    dumps, notes = read_all(sorted(tmp_path.iterdir()))
     assert sorted(item.rank for item in dumps) == [3, 12]
-    assert len(refused) == 1
+    assert len(notes) == 1
     with pytest.raises(DumpUnreadable, match="no rank number"):
         load(tmp_path / "notes")
+
+
+def test_a_rank_whose_dump_cannot_be_read_is_not_taken_for_one_that_left_none(tmp_path: Path) -> None:
+    for rank in range(WORLD):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(b"garbage" if rank == 2 else dump(rank))
+    dumps, _ = read_all(sorted(tmp_path.iterdir()))
+    assert analyse(dumps).finding is Finding.NOTHING, "nor are all alike: nobody knows where it was"
+    (tmp_path / "nccl_trace_rank_2").unlink()
+    dumps, _ = read_all(sorted(tmp_path.iterdir()))
+    assert analyse(dumps).ranks == (2,)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "mend"),
+    [
+        ("nccl_trace_rank_0", pickle.dumps(Evil()), "plain values only; dumps are the files"),
+        ("nccl_trace_rank_0", b"", "dumps are the files"),
+        ("train.log", b"x", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+        ("nccl_trace_rank_0", None, "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+    ],
+    ids=["it wants to run something", "empty", "another file", "too large"],
+)
+def test_a_refusal_names_the_file_and_the_mend(tmp_path: Path, name: str, data: bytes | None, mend: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data or b"")
+    if data is None:
+        with path.open("r+b") as stream:
+            stream.truncate(LARGEST_DUMP_BYTES + 1)  # sparse: it takes no room
+    _, [note] = read_all([path])
+    assert str(path) in note
+    assert mend in note
+
+
+def test_a_directory_without_dumps_is_told(tmp_path: Path) -> None:
+    _, [note] = read_all([tmp_path])
+    assert f"{tmp_path}: holds no dump" in note
+
+
+def test_a_thousand_broken_dumps_are_told_in_a_few_lines(tmp_path: Path) -> None:
+    paths = [tmp_path / f"nccl_trace_rank_{rank}" for rank in range(1000)]
+    dumps, notes = read_all(paths)
+    assert len(dumps) == 1000
+    assert len(notes) == MOST_TOLD + 1
+    assert notes[-1].startswith("992 more")

@@ -61,7 +61,7 @@ def captured(
         if gpu is not None:
             signals = signals.model_copy(update={"gpu_snapshots": _mapping(gpu)})
         if dumps is not None:
-            signals = signals.model_copy(update={"flight_recorder": (*signals.flight_recorder, *_files_in(dumps))})
+            signals = signals.model_copy(update={"flight_recorder": (*signals.flight_recorder, *_dumps_in(dumps))})
         yield signals
 
 
@@ -108,6 +108,16 @@ def _files_in(directory: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise CommandFailed(f"cannot read {directory}: {error.strerror}") from error
     return tuple(file for file in found if not any(part.startswith(".") for part in file.relative_to(directory).parts))
+
+
+def _dumps_in(directory: Path) -> tuple[Path, ...]:
+    """What the directory holds; where that is nothing, the directory itself, so that whoever reads dumps says so."""
+    try:
+        if not stat.S_ISDIR(directory.stat().st_mode):
+            raise BadUsage(f"--dumps {directory} is no directory; name the one that holds one dump a rank")
+    except OSError as error:
+        raise CommandFailed(f"cannot read {directory}: {error.strerror}") from error
+    return _files_in(directory) or (directory,)
 
 
 def _check_readable(path: Path) -> None:

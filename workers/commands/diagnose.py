@@ -83,3 +83,5 @@ def in_words(judgement: Judgement, recommendation: Recommendation) -> Iterator[s
         yield "  it rests on:"
         for line in judgement.diagnosis.lines:
             yield f"    {printable(line)}"
+    for note in judgement.notes:
+        yield f"  note: {note}"

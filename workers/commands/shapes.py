@@ -117,6 +117,7 @@ def judgement_document(judgement: Judgement, recommendation: Recommendation) -> 
             "checkpoint_iteration": judgement.progress.checkpoint_iteration,
             "step_seconds": judgement.progress.step_seconds,
         },
+        "notes": list(judgement.notes),
     }
 
 
