@@ -5,7 +5,7 @@ The engine makes a `Case` for each call of `judge`. Pure: everything it looks at
 from collections.abc import Mapping, Sequence
 
 from activities.diagnosis import flight_recorder, pace
-from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
+from activities.diagnosis.causality import IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
 from activities.diagnosis.observing import SchedulerWords, is_passing, kernel_findings, of_gpu, of_kernel, of_state
@@ -17,11 +17,13 @@ from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature
 from activities.diagnosis.suspects import Whereabouts, attribute
-from activities.diagnosis.tracebacks import read_traceback
+from activities.diagnosis.tracebacks import Printed, printed_by, read_traceback
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.snapshot import judge_snapshot
 from activities.logs.progress import MarkKind
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, Progress, SignalSource, SymptomKind
+
+_TORN_DOWN = ("elastic_child_failed", "elastic_sigterm", "slurm_cancelled", "launcher_cleanup", "hydra_job_failed")
 
 
 class Case:
@@ -51,6 +53,7 @@ class Case:
             *(of_kernel(finding) for finding in self.kernel if finding.role is GpuRole.PRIMARY),
             *(of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.PRIMARY),
         ]
+        self.caught = self._caught_exceptions()
         self.notices = [
             *(of_kernel(finding) for finding in self.kernel if finding.role is GpuRole.NOTICE),
             *(of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.NOTICE),
@@ -78,6 +81,8 @@ class Case:
                 if item.role is not Role.PRIMARY
                 or (item.weight >= NAMES_ITS_CAUSE if item.source is SignalSource.LOG else not self._passed_by(item))
             ]
+        if self.caught:
+            return [item for item in self.observations if item not in self.caught]
         if not self.facts.ended_well:
             return self.observations
         return [
@@ -90,13 +95,34 @@ class Case:
 
     def _lives(self) -> bool:
         """Slurm says it runs, nobody saw it stop, and no launcher has begun to clean up: an exception may have been caught."""
+        return self.facts.is_running and self._nobody_saw_it_end()
+
+    def _nobody_saw_it_end(self) -> bool:
         told = self.signals.symptom is not None and self.signals.symptom.kind is not SymptomKind.NONE
-        torn_down = any(self.seen(name) for name in ("elastic_child_failed", "elastic_sigterm", "slurm_cancelled", "launcher_cleanup"))
-        return self.facts.is_running and not told and not torn_down and not self.facts.silent_seconds
+        return not told and not any(self.seen(name) for name in _TORN_DOWN) and not self.facts.silent_seconds
 
     def _passed_by(self, item: Observation) -> bool:
         """True for a kernel line of some process's mistake, or one that calls itself non-fatal, that the job's log knows nothing of."""
         return is_passing(item) and not any(other.cause == item.cause and other.source is SignalSource.LOG for other in self.observations)
+
+    def _caught_exceptions(self) -> list[Observation]:
+        """Exceptions at the end of a log of a job that had been stepping, whose tracebacks were printed by whoever caught them, where
+        nobody says how the job fares. Empty as soon as anything else there tells of an end."""
+        if self.facts.state or not self.reading.marks or not self._nobody_saw_it_end():
+            return []
+        events = (item for item in self.observations if item.role in (Role.PRIMARY, Role.CASCADE))
+        standing = [item for item in events if not progressed_after(item, self.reading.marks)]
+        return standing if all(self._was_caught(item) for item in standing) else []
+
+    def _was_caught(self, item: Observation) -> bool:
+        if item.source is not SignalSource.LOG or item.position < self.reading.marks[0].position:
+            return False
+        by = printed_by(item.own_context)
+        if item.weight < IS_SPECIFIC:
+            return by in (Printed.BY_THE_PROGRAM, Printed.BY_A_LIBRARY)
+        # A line that names its fault counts whoever printed it; clients of the network alone are used to trying again.
+        cause = cause_of(item.cause or "")
+        return by is Printed.BY_A_LIBRARY and item.weight < NAMES_ITS_CAUSE and cause is not None and cause.domain is Domain.NETWORK
 
     def _waiting(self, verdict: Verdict) -> Waiting | None:
         waits = [item for item in self.observations if not progressed_after(item, self.reading.marks)]

@@ -4,11 +4,18 @@ Ranks print over each other, so only lines with the same prefix are taken for on
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from activities.logs.prefixes import parse_prefix
 
 _FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d{1,7})(?:, in (.{1,120}))?')
 _EXCEPTION = re.compile(r"(?:^|[\s\]:|])((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Violation|Exit))(?::\s*(.*)|$)")
+# Where CPython's own printing begins: a script or module run as the program, a process started by multiprocessing. A thread is not
+# here: the program outlives it. `<string>` and `<stdin>` are pieces of code somebody executes, spawn's own command line apart.
+_OUTERMOST = re.compile(
+    r'^\s*File "(?!<(?:string|stdin|ipython))[^"]{1,400}", line \d{1,7}, in (?:<module>|_run_module_as_main|_run_code)(?!\w)'
+    r'|^\s*File "[^"]{0,400}multiprocessing/(?:process|spawn)\.py", line \d{1,7}, in '
+)
 _NOT_OWN = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|<frozen|<string>|/opt/pytorch/|importlib|/runpy\.py")
 
 
@@ -63,3 +70,29 @@ def read_traceback(exception_line: str, before: str) -> Traceback | None:
         own_function=own[2] if own else None,
         frames=frames,
     )
+
+
+class Printed(StrEnum):
+    """Who printed a traceback, as far as its first frames tell."""
+
+    BY_THE_END = "by_the_end"  # from the outermost frame: CPython prints an exception that ends a process so
+    BY_THE_PROGRAM = "by_the_program"  # from a frame inside: `print_exc` and loggers print from the frame that caught
+    BY_A_LIBRARY = "by_a_library"  # not one frame of the job's own code: a logger's thread, a client that retries
+    UNKNOWN = "unknown"
+
+
+def printed_by(before: str) -> Printed:
+    """Who printed the traceback at the end of `before`; what is not to be seen is not guessed.
+
+    Args:
+        before: what one rank printed before the exception's line, without prefixes.
+    """
+    lines = before.splitlines()
+    # "Original Traceback" stands inside the message of another exception (torch's ExceptionWrapper), whose own traceback is above it.
+    headers = [number for number, line in enumerate(lines) if line.lstrip().startswith("Traceback (most recent call last)")]
+    frames = [found for line in lines[headers[-1] + 1 :] if (found := _FRAME.match(line))] if headers else []
+    if not frames or frames[0][3] is None:
+        return Printed.UNKNOWN
+    if any(_OUTERMOST.match(frame[0]) for frame in frames[:2]):
+        return Printed.BY_THE_END
+    return Printed.BY_A_LIBRARY if all(_NOT_OWN.search(frame[1]) for frame in frames) else Printed.BY_THE_PROGRAM

@@ -60,8 +60,6 @@ def log_of(text: str, **more: Any) -> Signals:
 def test_cutting_a_benign_log_at_any_line_never_makes_an_incident(
     name: str, loose: dict[str, Any], with_scheduler: bool, engine: Engine
 ) -> None:
-    if name in ("caught_traceback", "logger_cannot_resolve") and not with_scheduler:
-        pytest.skip("a log that ends with an exception, and nobody who says that the job lives, does read as a crash")
     lines = str(loose["log"]).splitlines(keepends=True)
     step = max(1, len(lines) // 40)
     for end in sorted({*range(0, len(lines) + 1, step), *range(max(0, len(lines) - 12), len(lines) + 1)}):
@@ -71,6 +69,33 @@ def test_cutting_a_benign_log_at_any_line_never_makes_an_incident(
         judgement = engine.judge(signals_of({**signals, "log": "".join(lines[:end])}))
         assert judgement.symptom is SymptomKind.NONE, f"cut after line {end}: {judgement.diagnosis}"
         assert judgement.attribution.suspects == ()
+
+
+STEPS = "step 1 loss 2.3\nstep 2 loss 2.2\n"
+UNCAUGHT = 'Traceback (most recent call last):\n  File "/w/train.py", line 9, in <module>\n    main()\nValueError: bad sample 12\n'
+CAUGHT = 'Traceback (most recent call last):\n  File "/w/data.py", line 3, in get\nValueError: bad sample 12\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "symptom"),
+    [
+        (STEPS + UNCAUGHT, SymptomKind.CRASH),
+        (STEPS + CAUGHT, SymptomKind.NONE),
+        (CAUGHT, SymptomKind.CRASH),  # it never made a step
+        (STEPS + CAUGHT + "srun: error: n1: task 0: Exited with exit code 1\n", SymptomKind.CRASH),
+        (STEPS + CAUGHT + UNCAUGHT, SymptomKind.CRASH),
+        (STEPS + "Error executing job with overrides: []\n" + CAUGHT, SymptomKind.CRASH),
+    ],
+    ids=["uncaught", "caught", "before any step", "a launcher saw it end", "both", "hydra takes its own frames off"],
+)
+def test_a_plain_log_that_ends_with_an_exception_is_a_crash_unless_somebody_caught_it(
+    log: str, symptom: SymptomKind, engine: Engine
+) -> None:
+    assert engine.judge(log_of(log)).symptom is symptom
+
+
+def test_a_caught_exception_at_the_end_of_a_log_is_a_crash_where_slurm_says_that_the_job_failed(engine: Engine) -> None:
+    assert engine.judge(log_of(STEPS + CAUGHT, scheduler={"state": "FAILED"})).symptom is SymptomKind.CRASH
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind["id"] for kind in KINDS])
