@@ -38,7 +38,7 @@ def with_piece(known: Cursor, piece: Piece, patience: WatchSection, *, started_a
             "fatal": _fatal_after(known.fatal, piece.fatal if told is None else None, 2 if resumed else len(set(iterations))),
             "line_gap_seconds": _longest_gap(known.line_gap_seconds, before, progress, piece, iterations),
             "slow_since": slow_since if steps else known.slow_since,
-            **_losses_after(now, steps),
+            **_losses_after(now, [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION]),
         }
     )
 
@@ -80,15 +80,15 @@ def _longest_gap(longest: float | None, before: Progress, progress: Progress, pi
     return max(gaps) or None
 
 
-def _losses_after(known: Cursor, steps: Sequence[ProgressMark]) -> dict[str, object]:
+def _losses_after(known: Cursor, marks: Sequence[ProgressMark]) -> dict[str, object]:
     bad, since = known.bad_loss_iterations, known.bad_loss_since
-    for mark in steps:
+    for mark in marks:
         if mark.loss is None:
             continue
         if math.isfinite(mark.loss):
             bad, since = (), None
             continue
-        # A line that names no iteration counts as the one after the last; ranks that repeat one count once.
+        # A line that names no iteration (Hugging Face's dictionary) counts as the one after the last; ranks that repeat one count once.
         iteration = mark.iteration if mark.iteration is not None else (bad[-1] + 1 if bad else known.progress.iteration or 0)
         if iteration not in bad:
             bad, since = (*bad, iteration), since or known.last_output_at

@@ -62,6 +62,15 @@ def test_a_finite_loss_ends_the_row_of_bad_ones() -> None:
     assert (known.bad_loss_iterations, known.bad_loss_since) == ((), None)
 
 
+def test_bad_losses_of_lines_that_name_no_iteration_count_too() -> None:
+    def said(loss: str) -> str:
+        return f"{{'loss': {loss}, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': 0.01}}"
+
+    bar = "  1%|          | 10/1000 [00:10<16:30,  1.00s/it]"
+    assert known_after((bar, said("nan")), (said("nan"), said("inf"))).bad_loss_iterations == (10, 11, 12)
+    assert known_after((bar, said("nan"), said("nan")), (said("2.5"),)).bad_loss_iterations == ()
+
+
 def test_checkpoints_seen_on_disk_tell_the_usual_interval() -> None:
     known = Cursor()
     for number in range(3):
