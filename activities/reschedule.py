@@ -56,6 +56,7 @@ class MutationRequest(Record):
     incident_id: str
     restart_count: int = Field(description="of the attempt that failed")
     nodes: tuple[str, ...] = Field(default=(), description="nodes to exclude or drain")
+    ran_on: tuple[str, ...] = Field(default=(), description="nodes of the attempt that failed")
     override_no_requeue: bool = False
     spare_nodes: int = 0
     reason: str = ""
@@ -70,6 +71,7 @@ class MutationResult(Record):
     detail: str = ""
     superseded: str | None = Field(default=None, description="another hand acted first; what it did")
     refused: str | None = Field(default=None, description="Slurm or a guard said no; why, with the numbers")
+    by_slurm: bool = Field(default=False, description="superseded by Slurm's own requeue off a lost node; the job waits for its start")
     held: bool = Field(default=False, description="the job waits in a hold of ours and must be released")
     excluded_nodes: tuple[str, ...] = ()
     job: Job | None = None
@@ -130,7 +132,8 @@ class Reschedule:
                 if held and not self._holds(job):
                     await self._mark_hold(request)
                 return self._done(step, job, f"{requeued}; not repeated", held=held)
-            return self._superseded(step, job, requeued)
+            by_slurm = await self._slurm_requeued(job, request)
+            return self._superseded(step, job, requeued).model_copy(update={"by_slurm": by_slurm})
         if job.state is JobState.CANCELLED:
             return self._superseded(step, job, "someone cancelled the job")
         if job.state is JobState.COMPLETED and not job.derived_exit_code:
@@ -326,6 +329,12 @@ class Reschedule:
         if job.state is JobState.PENDING or {JobFlag.REQUEUED, JobFlag.REQUEUE_HOLD} & set(job.flags):
             return "the job waits in the queue"
         return None
+
+    async def _slurm_requeued(self, job: Job, request: MutationRequest) -> bool:
+        """Slurm itself requeues the jobs of a node it gives up; one that runs again, or that a person holds, needs nothing of us."""
+        if job.is_held or _has_run_since(job, request.restart_count):
+            return False
+        return any(node.is_lost and node.name in request.ran_on for node in await self._scheduler.nodes())
 
     def _holds(self, job: Job) -> bool:
         return job.admin_comment.startswith(HOLD_MARK)

@@ -447,6 +447,28 @@ async def test_spare_nodes_of_the_policy_count_as_needed(site: Site) -> None:
     assert "policy keeps 2 spare" in refused
 
 
+@pytest.mark.parametrize(
+    ("lost", "ran_on", "held", "by_slurm"),
+    [
+        ("node-001", ("node-001", "node-002"), False, True),
+        ("node-001", ("node-001",), True, False),
+        ("node-003", ("node-001",), False, False),
+    ],
+    ids=["off a lost node", "held by a person since", "by another hand: the lost node is not the job's"],
+)
+async def test_a_requeue_that_was_not_ours_tells_whether_slurm_itself_did_it(
+    site: Site, lost: str, ran_on: tuple[str, ...], held: bool, by_slurm: bool
+) -> None:
+    site.cluster.node_down(lost)
+    if lost not in ran_on:
+        await site.cluster.requeue(site.job_id)
+    if held:
+        await site.cluster.hold(site.job_id)
+    result = await site.run("requeue_job", ran_on=ran_on)
+    assert result.superseded
+    assert result.by_slurm is by_slurm
+
+
 async def test_exclusions_wait_for_nodes_that_have_yet_to_register_after_a_restart_of_the_controller(site: Site) -> None:
     await site.requeued()
     site.cluster.down = True

@@ -6,7 +6,7 @@ one activity, so that each stands in the history.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -46,6 +46,9 @@ ALL_TRIES = timedelta(hours=1)
 PENDING_WITHIN = timedelta(minutes=30)
 """From requeue to PENDING: KillWait, the epilog and unkillable processes take their time."""
 
+ANOTHER_HAND = "restarted by another hand, not by Backstay"
+DELAY_GIVEN_BACK = "requeued by Slurm itself; Backstay gave the delay back"
+
 
 class Story:
     """An outcome being written: steps and milestones are appended, never changed."""
@@ -82,6 +85,8 @@ class Restarted:
     follow: bool
     """A later attempt exists or will: it is to be verified."""
     job: Job | None = None
+    placed: bool = False
+    """Slurm's own requeue stands, and Backstay said off which nodes and when."""
 
 
 class Recovery:
@@ -98,6 +103,11 @@ class Recovery:
         recommendation = incident.recommendation
         assert recommendation is not None
         requeued = await self._mutate(Reschedule.requeue_job, request)
+        if requeued is not None and requeued.superseded and requeued.by_slurm:
+            # The decision stands, and the job waits: off the nodes named, and without the two minutes a requeue makes it wait.
+            self._story.step("requeued_by_slurm", requeued.superseded, at=requeued.at)
+            placed = await self._place(recommendation, request, held=False)
+            return replace(placed, acted=False, placed=True)
         if requeued is None or not requeued.done:
             return self._not_requeued(requeued)
         self._story.step("requeued", requeued.detail, at=requeued.at, acted=True)
@@ -125,7 +135,7 @@ class Recovery:
         last = await self._mutate(Reschedule.release_job if held else Reschedule.expedite, request)
         if last is None or not last.done:
             return self._gone_on(last, held=held)
-        self._story.step("released" if held else "expedited", last.detail)
+        self._story.step("released" if held else "expedited", last.detail, acted=True)
         if recommendation.drain_nodes:
             drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
             if drained is not None:
@@ -204,8 +214,9 @@ class Recovery:
 
     # ------------------------------------------------------------------------------------------------ verify
 
-    async def verify(self, attempt: Attempt, request: WatchRequest, *, ours: bool) -> WatchResult:
-        """The attempt that follows must run, step and write a checkpoint newer than the one before the fault.
+    async def verify(self, attempt: Attempt, request: WatchRequest, *, hand: str = "") -> WatchResult:
+        """The attempt that follows must run, step and write a checkpoint newer than the one before the fault. `hand`: who restarted it,
+        in words, where Backstay did not.
 
         Returns the last thing seen; the story's outcome says how far it came."""
         stages = (
@@ -223,8 +234,8 @@ class Recovery:
             cursor = seen.cursor
             attempt = attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}) if seen.job else attempt
             self._story.step(milestone, _milestone_in_words(milestone, seen, request), at=seen.at, **{milestone: True})
-        hand = "" if ours else " (restarted by another hand, not by Backstay)"
-        self._story.state(OutcomeState.RECOVERED, f"checkpoint {seen.progress.checkpoint_iteration} written after the restart{hand}")
+        credit = f" ({hand})" if hand else ""
+        self._story.state(OutcomeState.RECOVERED, f"checkpoint {seen.progress.checkpoint_iteration} written after the restart{credit}")
         return seen
 
     async def _look(self, name: str, request: WatchRequest) -> WatchResult:

@@ -42,7 +42,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decision import DecisionDesk
     from workflows.left_alone import left_alone, no_proposal, unjudged
     from workflows.memory import Memory
-    from workflows.recovery import Recovery, Restarted
+    from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
     from workflows.state import Stage, TrainingJobState
     from workflows.watch import LONGEST_WATCH, WATCH_RETRIES, keep_watching, raise_if_cancelled
 
@@ -297,6 +297,7 @@ class TrainingJob:
             incident_id=self._memory.incident().id,
             restart_count=self._memory.state.attempt.restart_count,
             nodes=proposal.recommendation.exclude_nodes,
+            ran_on=self._memory.state.attempt.nodes,
             override_no_requeue=proposal.override_no_requeue,
             spare_nodes=proposal.spare_nodes,
             reason=proposal.recommendation.why,
@@ -311,22 +312,23 @@ class TrainingJob:
             self._memory.next_attempt(restarted.job, at_least=request.restart_count + 1)
         if not restarted.follow:
             return await self._follow()
-        return await self._verify(recovery, ours=restarted.acted)
+        ours = restarted.acted or restarted.placed
+        hand = "" if restarted.acted else DELAY_GIVEN_BACK if restarted.placed else ANOTHER_HAND
+        return await self._verify(recovery, off=request.nodes if ours else (), hand=hand)
 
-    async def _verify(self, recovery: Recovery, *, ours: bool) -> bool:
+    async def _verify(self, recovery: Recovery, *, off: tuple[str, ...] = (), hand: str) -> bool:
         """Only a checkpoint newer than the one before the fault makes an attempt `recovered`."""
         self._memory.enter(Stage.VERIFYING, "waiting for the new attempt to run, step and write a checkpoint")
         before = self._memory.checkpoint_before_fault()
-        recommended = self._memory.incident().recommendation
         request = WatchRequest(
             attempt=self._memory.state.attempt,
             opt_in=self._memory.state.opt_in,
             checkpoint_before=before,
             resumed_from=before,
-            excluded_nodes=recommended.exclude_nodes if ours and recommended else (),
+            excluded_nodes=off,
             cursor=self._memory.state.cursor,
         )
-        seen = await recovery.verify(self._memory.state.attempt, request, ours=ours)
+        seen = await recovery.verify(self._memory.state.attempt, request, hand=hand)
         self._memory.saw(seen)
         match seen.kind:
             case WatchEnd.REACHED:
@@ -356,7 +358,7 @@ class TrainingJob:
     async def _verify_others(self) -> bool:
         """Another hand restarted the job: what follows is verified all the same, credited to that hand, and compared."""
         self._memory.next_attempt(self._memory.state.job)
-        goes_on = await self._verify(Recovery(self._memory.story(), self._memory.state.terms), ours=False)
+        goes_on = await self._verify(Recovery(self._memory.story(), self._memory.state.terms), hand=ANOTHER_HAND)
         recommendation = self._memory.incident().recommendation
         if recommendation is not None:
             ran_on = set(self._memory.state.attempt.nodes)

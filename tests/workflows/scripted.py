@@ -168,10 +168,13 @@ class _ActivityClock:
 
 
 def crashes(*, checkpoint: int | None = 100, kind: SymptomKind = SymptomKind.CRASH, node_lost: bool = False) -> Seen:
-    """The attempt fails; Slurm shows it FAILED."""
+    """The attempt fails; Slurm shows it FAILED, or has requeued it already where it lost a node."""
 
     async def seen(world: World, request: WatchRequest) -> WatchResult:
-        world.cluster.fail_job(world.job_id)
+        if node_lost:
+            world.cluster.node_down((await world.now()).nodes[0])
+        else:
+            world.cluster.fail_job(world.job_id)
         world.clock.advance(5)
         return await _result(
             world, WatchEnd.SYMPTOM, symptom=_symptom(world, kind), progress=some_progress(checkpoint_iteration=checkpoint)

@@ -26,6 +26,8 @@ from activities.records import (
     SymptomKind,
     Verdict,
     WatchEnd,
+    WatchRequest,
+    WatchResult,
     WatchUntil,
 )
 from tests.builders import a_diagnosis, a_judgement, an_application_bug, an_attribution
@@ -290,6 +292,35 @@ async def test_a_requeue_by_someone_else_supersedes_the_recommendation_and_is_ve
     assert "not by Backstay" in incident.outcome.summary
     assert (await world.now()).restart_count == 1
     assert end.history.restarts == 0
+
+
+async def test_what_slurm_itself_requeued_off_a_lost_node_is_not_requeued_again_but_gets_its_delay_back(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(kind=SymptomKind.NODE_FAULT, node_lost=True), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    steps = [step.name for step in incident.outcome.steps]
+    assert steps[4:8] == ["requeued_by_slurm", "pending", "excluded", "expedited"]
+    assert incident.outcome.state is OutcomeState.RECOVERED
+    assert "requeued by Slurm itself" in incident.outcome.summary
+    assert ((await world.now()).restart_count, end.history.restarts) == (1, 0)
+
+
+async def test_what_slurm_requeued_off_a_lost_node_and_a_person_holds_is_left_to_that_person(env: WorkflowEnvironment) -> None:
+    async def held_after_its_loss(world: World, request: WatchRequest) -> WatchResult:
+        seen = await crashes(kind=SymptomKind.NODE_FAULT, node_lost=True)(world, request)
+        await world.cluster.hold(world.job_id)
+        return seen
+
+    world = World(policy(Mode.AUTO))
+    world.script.extend([held_after_its_loss, *recovers(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert "superseded" in [step.name for step in incident.outcome.steps]
+    assert (await world.now()).is_held
+    assert not (await world.now()).excluded_nodes
 
 
 async def test_three_restarts_without_a_new_checkpoint_end_in_stop(env: WorkflowEnvironment) -> None:
