@@ -1,6 +1,6 @@
 """The diagnosis engine: `Signals` in, `Judgement` out; and the quick look at a live log for lines that mean the end.
 
-It reads once (reading.py); case.py then chooses the first cause (causality.py), sees it in its context (refine.py) and names
+It reads once (reader.py); case.py then chooses the first cause (causality.py), sees it in its context (refine.py) and names
 suspects (suspects.py). The classify and attribute steps, `diagnose` and the tests call it. Pure but for
 reading the logs it is given; one engine serves all watches."""
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from activities.diagnosis.case import Case
 from activities.diagnosis.causes import UNKNOWN
 from activities.diagnosis.observing import SchedulerWords
-from activities.diagnosis.reading import Reader
+from activities.diagnosis.reader import Reader
 from activities.diagnosis.scheduler_facts import facts_of
 from activities.diagnosis.signals import FatalLine, Signals
 from activities.diagnosis.signatures import Role, load
