@@ -4,8 +4,9 @@ Pure records; xid.py, kernel.py, bursts.py and snapshot.py make them, the diagno
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from pydantic import AwareDatetime, Field
 
@@ -74,6 +75,20 @@ class GpuFinding(Record):
     isolate: bool = False
     action: Action = Action.HOLD
     why: str = ""
+
+
+def meaning_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a finding that one row of kernel_lines.yaml or readings.yaml tells. Only what may be a first cause asks for an act."""
+    role = Role(row.get("role", Role.PRIMARY))
+    return {
+        "cause": row["cause"],
+        "domain": Domain(row["domain"]),
+        "role": role,
+        "confidence": row["confidence"],
+        "isolate": row.get("isolate", False),
+        "action": Action(row.get("action", Action.NONE)) if role is Role.PRIMARY else Action.NONE,
+        "why": row["why"],
+    }
 
 
 _ADDRESS: Final = re.compile(r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.[0-7])?$", re.I)

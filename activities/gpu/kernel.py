@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 from ruamel.yaml import YAML
 
 from activities.gpu.bursts import judge_bursts
-from activities.gpu.findings import Clock, KernelFinding, Role
+from activities.gpu.findings import Clock, KernelFinding, Role, meaning_of
 from activities.gpu.xid import XidVerdict, judge_sxid, judge_xid, parse_sxid, parse_xid, place_of
-from activities.records import Action, Domain
 
 __all__ = ["KernelFinding", "Role", "judge_bursts", "read_kernel_log"]
 
@@ -270,21 +269,14 @@ def _of_row(lines: _Lines, index: int, pattern: _Pattern, groups: Mapping[str, s
         above = [found["gpu"] for earlier in lines.around(index - _LOOK_BACK, index) if (found := pattern.above.search(earlier.text))]
         gpu = above[-1] if above else None
     row = {**pattern.row, **_below(lines, index, pattern)}
-    role = Role(row.get("role", Role.PRIMARY))
     device = groups.get("device")
     return KernelFinding(
         **_common(line),
         event=row["id"],
         gpu=gpu.lower() if gpu else None,
         device=device.strip(" ,:()")[:200] or None if device else None,
-        cause=row["cause"],
-        domain=Domain(row["domain"]),
-        role=role,
-        confidence=row["confidence"],
-        isolate=row.get("isolate", False),
-        action=Action(row.get("action", Action.NONE)) if role is Role.PRIMARY else Action.NONE,
+        **meaning_of(row),
         blame=row.get("blame", 6),
-        why=row["why"],
     )
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from statistics import median
 from typing import Any, Final
 
-from activities.gpu.findings import GpuFinding, Role
+from activities.gpu.findings import GpuFinding, Role, meaning_of
 from activities.gpu.readings import Reading, as_number, flatten, readings_table
 from activities.gpu.xid import XidMessage, judge_xid
 from activities.records import Action, Domain
@@ -47,19 +47,12 @@ def _rows() -> dict[str, dict[str, Any]]:
 
 
 def _finding(reading: Reading, row: Mapping[str, Any], value: object = None) -> GpuFinding:
-    role = Role(row.get("role", Role.PRIMARY))
     return GpuFinding(
         node=reading.node,
         gpu=reading.gpu,
         reading=reading.name,
         value=str(reading.value if value is None else value)[:200],
-        cause=row["cause"],
-        domain=Domain(row["domain"]),
-        role=role,
-        confidence=row["confidence"],
-        isolate=row.get("isolate", False),
-        action=Action(row.get("action", Action.NONE)) if role is Role.PRIMARY else Action.NONE,
-        why=row["why"],
+        **meaning_of(row),
     )
 
 
