@@ -1,7 +1,7 @@
 """The step `attribute`: outside opinions beside our own, each an activity with its own deadline.
 
 Built-in rules have spoken in `classify`; here NVIDIA's attribution service and the operator's own service are asked, side by
-side. Called by `workflows/training_job.py` for those that are configured.
+side. Called by `workflows/judging.py` for those that are configured.
 """
 
 import asyncio

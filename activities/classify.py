@@ -1,6 +1,6 @@
 """The step `classify`: capture the evidence while it is still there, then ask the engine what happened first.
 
-Called by `workflows/training_job.py` before anything is changed: a requeue truncates the job's stdout.
+Called by `workflows/judging.py` before anything is changed: a requeue truncates the job's stdout.
 """
 
 import asyncio

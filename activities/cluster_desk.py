@@ -1,6 +1,6 @@
 """Asking the Cluster workflow: a workflow cannot send an Update to another, so these activities carry the question.
 
-Called by `workflows/training_job.py`; the answers come from `workflows/cluster.py`, named here by its contract only
+Called by `workflows/judging.py`; the answers come from `workflows/cluster.py`, named here by its contract only
 (imports point from workflows to activities, never back).
 """
 

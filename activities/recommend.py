@@ -1,6 +1,6 @@
 """The step `recommend`: policy × diagnosis × this job's history × the cluster's ledger, on a fresh look at Slurm.
 
-Thin: it gathers the situation and asks `policy.py`. Called by `workflows/training_job.py`.
+Thin: it gathers the situation and asks `policy.py`. Called by `workflows/judging.py`.
 """
 
 import asyncio

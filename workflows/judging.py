@@ -1,0 +1,187 @@
+"""The steps `classify`, `attribute` and `recommend`, and the question whether the cluster permits what was decided.
+
+Each asks activities, writes the answers into the memory and changes nothing in Slurm. What cannot be answered in time is
+unknown, never a stop. Used by `training_job.py`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.attribute import Attribute, OpinionRequest
+    from activities.classify import Classify, ClassifyRequest
+    from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest
+    from activities.recommend import Proposal, Recommend, RecommendRequest
+    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Opinion, OutcomeState, Permission, WatchResult
+    from workflows.left_alone import no_proposal, unjudged
+    from workflows.memory import Memory
+    from workflows.state import Stage
+    from workflows.watch import WATCH_RETRIES, raise_if_cancelled
+
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+ONE_JUDGEMENT = timedelta(minutes=5)
+"""Longest try of a capture or diagnosis; a 10 GB log takes seconds, a sick file system longer."""
+
+ALL_JUDGEMENT = timedelta(hours=1)
+"""All tries of one question, through an outage of Slurm."""
+
+ALL_READING = timedelta(minutes=10)
+"""All tries of reading evidence: two long ones, or many short ones. Better a restart on half the evidence than an hour of idle nodes."""
+
+
+class Judging:
+    """Asks on behalf of one job's workflow."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def classify(self, seen: WatchResult) -> Incident:
+        """Evidence first, then the diagnosis: what is changed later may erase what it rests on."""
+        assert seen.symptom is not None
+        state = self._memory.state
+        number = state.incidents_dropped + len(state.incidents) + 1
+        incident = Incident(
+            # Job IDs are reused: the submit time keeps two lives of one ID apart in the ledger and in the evidence.
+            id=f"{state.key.job_id}-{int(state.key.submitted_at.timestamp())}-{number}",
+            restart_count=state.attempt.restart_count,
+            nodes=state.attempt.nodes,
+            symptom=seen.symptom,
+            progress=seen.progress,
+        )
+        self._memory.update(incidents=(*state.incidents, incident))
+        self._memory.story().step("detected", seen.symptom.summary, detected=True)
+        self._memory.enter(Stage.DIAGNOSING, seen.symptom.summary)
+        request = ClassifyRequest(
+            incident_id=incident.id,
+            attempt=state.attempt,
+            job=self._memory.job_now(),
+            opt_in=state.opt_in,
+            symptom=seen.symptom,
+            progress=seen.progress,
+        )
+        nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
+        evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing, within=ALL_READING)
+        judgement = await self._judge(Classify.diagnose, request, otherwise=unjudged(seen.symptom), within=ALL_READING)
+        # The excerpts' text stands in the history once, as the activity's result; state carries its hashes only.
+        light = evidence.model_copy(update={"excerpts": tuple(e.model_copy(update={"text": ""}) for e in evidence.excerpts)})
+        self._memory.change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
+        self._memory.story().step("diagnosed", judgement.diagnosis.summary or judgement.diagnosis.cause)
+        return self._memory.incident()
+
+    async def attribute(self, incident: Incident) -> Incident:
+        """Outside opinions, side by side, each with its deadline; no answer is an answer and delays nobody."""
+        asked = [name for name in self._memory.state.terms.opinions if name in ("ask_attrsvc", "ask_operator_service")]
+        if asked:
+            request = OpinionRequest(
+                incident_id=incident.id,
+                attempt=self._memory.state.attempt,
+                job=self._memory.job_now(),
+                opt_in=self._memory.state.opt_in,
+                symptom=incident.symptom,
+                diagnosis=incident.diagnosis,
+                attribution=incident.attribution,
+            )
+            opinions = await asyncio.gather(*(self._ask(name, request) for name in asked))
+            self._memory.change_incident(opinions=tuple(opinions))
+        return self._memory.incident()
+
+    async def recommend(self, incident: Incident) -> Proposal:
+        """Policy × diagnosis × this job's history × the cluster's ledger."""
+        view: ClusterView = await self._judge(
+            ClusterDesk.report_incident,
+            IncidentReport(
+                cluster=self._memory.state.key.cluster,
+                job_id=self._memory.state.key.job_id,
+                incident_id=incident.id,
+                cause=incident.diagnosis.cause,
+                domain=incident.diagnosis.domain,
+                at=incident.symptom.detected_at,
+                attribution=incident.attribution,
+            ),
+            otherwise=ClusterView(),
+        )
+        proposal: Proposal = await self._judge(
+            Recommend.recommend,
+            RecommendRequest(
+                incident=incident,
+                attempt=self._memory.state.attempt,
+                job=self._memory.job_now(),
+                opt_in=self._memory.state.opt_in,
+                history=self._memory.state.history,
+                view=view,
+            ),
+            otherwise=no_proposal(incident, self._memory.state.mode),
+        )
+        self._memory.update(mode=proposal.mode)
+        self._memory.change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
+        recommendation = proposal.recommendation
+        self._memory.story().step("recommended", f"{recommendation.in_short}: {recommendation.why}", recommended=True)
+        return proposal
+
+    async def permits(self, proposal: Proposal) -> bool:
+        """The cluster's guard rails are asked before each action; their no holds the job for a person."""
+        incident = self._memory.incident()
+        permission: Permission = await self._judge(
+            ClusterDesk.permit_action,
+            PermissionRequest(
+                cluster=self._memory.state.key.cluster,
+                action=ActionRequest(
+                    job_id=self._memory.state.key.job_id,
+                    incident_id=incident.id,
+                    partition=self._memory.job_now().partition,
+                    exclude_nodes=proposal.recommendation.exclude_nodes,
+                    suspects=tuple(sorted(set(incident.attribution.nodes) & set(proposal.recommendation.exclude_nodes))),
+                    cause=incident.diagnosis.cause,
+                    because=tuple(line for s in incident.attribution.suspects for line in s.because)[:5],
+                    partition_nodes=proposal.partition_nodes,
+                ),
+            ),
+            otherwise=Permission(granted=False, why="the cluster's guard rails did not answer within an hour"),
+        )
+        if not permission.granted:
+            self._memory.story().step("held_by_guard_rails", permission.why)
+            self._memory.story().state(OutcomeState.HELD, permission.why)
+        return permission.granted
+
+    async def _ask(self, name: str, request: OpinionRequest) -> Opinion:
+        method = Attribute.ask_attrsvc if name == "ask_attrsvc" else Attribute.ask_operator_service
+        try:
+            return await workflow.execute_activity_method(
+                method,
+                request,
+                schedule_to_close_timeout=self._memory.state.terms.opinion_deadline + timedelta(seconds=10),
+                heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
+                retry_policy=WATCH_RETRIES,
+            )
+        except ActivityError as error:
+            raise_if_cancelled(error)
+            return Opinion(source=name.removeprefix("ask_"), note=f"no answer: {error.cause or error}"[:300])
+
+    async def _judge(
+        self,
+        method: Callable[[Any, RequestT], Awaitable[AnswerT]],
+        request: RequestT,
+        *,
+        otherwise: AnswerT,
+        within: timedelta = ALL_JUDGEMENT,
+    ) -> AnswerT:
+        """One judgement or question. An activity that cannot answer leaves `otherwise`: unknown is a value, never a stop."""
+        try:
+            return await workflow.execute_activity_method(
+                method,
+                request,
+                start_to_close_timeout=ONE_JUDGEMENT,
+                schedule_to_close_timeout=within,
+                heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
+                retry_policy=WATCH_RETRIES,
+            )
+        except ActivityError as error:
+            raise_if_cancelled(error)
+            self._memory.warn(f"{error.activity_type} failed: {error.cause or error}"[:300])
+            return otherwise
