@@ -16,14 +16,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from activities.configuration import EvidenceSection
-from activities.evidence_files import IncidentFolder, Stored
+from activities.evidence_files import MANIFEST, IncidentFolder, Stored
+from activities.evidence_keeping import Keeping
 from activities.evidence_logs import bounded_copy, places_of, read_window, windows_of
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.prefixes import strip_ansi_bytes
 from activities.records import Evidence, Excerpt, Job, JobKey, Node, NodeState, Signal, SignalSource, as_json
 from activities.redaction import redact_bytes
-
-MANIFEST = "evidence.json"
 
 SCRIPT = "batch_script.sh"
 """Where the folder keeps the script as submitted, for the day on which only `sbatch` is left."""
@@ -64,6 +63,8 @@ class EvidenceStore:
     def __init__(self, section: EvidenceSection, roots: LogRoots) -> None:
         self._section = section
         self._roots = roots
+        self._directory = section.directory.expanduser()
+        self._keeping = Keeping(self._directory, keep_for=section.keep_for, keep_bytes=section.keep_bytes)
 
     def capture(self, material: Material, *, key: JobKey, incident_id: str, captured_at: datetime) -> Evidence:
         """Reads, redacts, bounds, stores and hashes; blocks, so run it in a thread.
@@ -83,7 +84,9 @@ class EvidenceStore:
             return before
         capture = _Capture(folder, self._roots, self._section, material)
         evidence = capture.run(captured_at)
-        if capture.store(MANIFEST, [evidence.model_dump_json(indent=1).encode()]) is None and self._section.stored_bytes:
+        if capture.store(MANIFEST, [evidence.model_dump_json(indent=1).encode()]) is not None:
+            self._keeping.expire(captured_at, sparing=folder.path)
+        elif self._section.stored_bytes:
             return evidence.model_copy(update={"unreadable": tuple(capture.unreadable)})
         return evidence
 
@@ -93,7 +96,7 @@ class EvidenceStore:
 
     def _folder(self, key: JobKey, incident_id: str) -> IncidentFolder:
         name = f"{key.workflow_id.replace('/', '-')}-{incident_id}"
-        return IncidentFolder(self._section.directory.expanduser(), name, self._section.stored_bytes)
+        return IncidentFolder(self._directory, name, self._section.stored_bytes)
 
 
 def _captured_before(folder: IncidentFolder) -> Evidence | None:

@@ -1,4 +1,4 @@
-"""The evidence directory: one folder an incident, readable by its owner only, written once. Called by `evidence.py` alone.
+"""The evidence directory: one folder an incident, readable by its owner only, written once. Called by `evidence.py`.
 
 What is written is complete or absent (write beside, sync, rename), and what is there is never overwritten: a second capture may
 come after a requeue has truncated the log, so the first one counts.
@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+MANIFEST = "evidence.json"
+"""What a capture writes last: a folder that has it is complete."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 
