@@ -1,21 +1,15 @@
 """The watch as an activity: what ends it, and what must not."""
 
-import asyncio
-from datetime import timedelta
-
 import pytest
 
-from activities.records import Cursor, JobState, Phase, SymptomKind, WatchEnd, WatchUntil
+from activities.records import JobState, Phase, SymptomKind, WatchEnd
 from activities.slurm.simulated_programs import Exit, runs_for
 from tests.builders import ECC_LINE
 from tests.watching.world import World
 
 
 async def test_a_graceful_end_is_no_incident(world: World) -> None:
-    await world.submit(runs_for(60))
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched(runs_for(60))
     world.pass_time(70)
     result = await watching
     assert (result.kind, result.symptom) == (WatchEnd.ENDED_WELL, None)
@@ -37,10 +31,7 @@ async def test_ends_that_are_no_faults_say_so(world: World, state: JobState) -> 
 
 
 async def test_a_failed_job_is_a_crash_with_the_fatal_line_as_its_onset(world: World) -> None:
-    await world.submit(runs_for(60, exit_code=1))
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched(runs_for(60, exit_code=1))
     died = world.pass_time(58)
     world.write(ECC_LINE)
     await world.until(lambda: world.last.fatal is not None)
@@ -65,10 +56,7 @@ async def test_a_job_that_failed_before_the_watch_began_is_found_with_its_last_w
 
 
 async def test_a_fatal_line_is_a_crash_once_it_has_settled_while_the_job_still_runs(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     world.write(ECC_LINE)
     await world.until(lambda: world.last.fatal is not None)
     await world.some_looks()
@@ -81,10 +69,7 @@ async def test_a_fatal_line_is_a_crash_once_it_has_settled_while_the_job_still_r
 
 
 async def test_a_fatal_line_that_iterations_follow_is_forgotten(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     world.write(ECC_LINE)
     world.steps(6, 7)
     await world.seen(7)
@@ -101,10 +86,7 @@ async def test_a_fatal_line_that_iterations_follow_is_forgotten(world: World) ->
 
 
 async def test_one_iteration_after_a_fatal_line_may_be_another_ranks_last(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     world.write(ECC_LINE)
     world.steps(6, 6)
     await world.seen(6)
@@ -115,10 +97,7 @@ async def test_one_iteration_after_a_fatal_line_may_be_another_ranks_last(world:
 
 
 async def test_a_hang_is_found_and_confirmed(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     last = world.clock.now()
     world.pass_time(301)
     await world.until(lambda: world.last.suspicion is not None)
@@ -132,10 +111,7 @@ async def test_a_hang_is_found_and_confirmed(world: World) -> None:
 
 
 async def test_a_long_checkpoint_and_an_evaluation_are_no_hangs(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     world.write("saving checkpoint at iteration       5 to /ckpt in torch_dist format")
     await world.until(lambda: world.last.progress.phase is Phase.CHECKPOINTING)
     world.pass_time(1200)
@@ -201,10 +177,7 @@ async def test_a_requeue_by_someone_else_ends_the_watch_without_an_incident(worl
 
 
 async def test_what_dies_of_a_requeue_by_someone_else_is_no_crash(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     world.pass_time(10)
     world.write("slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 DUE TO JOB REQUEUE ***", ECC_LINE)
     await world.until(lambda: world.last.told_to_end_at is not None)
@@ -226,10 +199,7 @@ async def test_a_job_that_slurm_has_forgotten_is_forgotten(world: World) -> None
 
 
 async def test_a_silent_scheduler_gives_no_verdict_and_is_told(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     world.cluster.down = True
     await world.until(lambda: world.last.blind is not None)
     assert "Slurm has not answered" in (world.last.blind or "")
@@ -299,10 +269,7 @@ async def test_a_log_without_iteration_lines_is_told_and_is_no_hang(world: World
 
 
 async def test_three_iterations_of_nan_are_bad_numbers(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    watching = world.watching(await world.request())
-    await world.seen(5)
+    watching = await world.watched()
     line = " iteration {:8d}/ 1000000 | elapsed time per iteration (ms): 1000.0 | lm loss: NAN |"
     world.write(*(line.format(6) for _ in range(8)))
     await world.seen(6)
@@ -330,197 +297,3 @@ async def test_a_known_symptom_is_not_reported_again_and_its_end_is_as_known(wor
     world.cluster.fail_job(world.job_id)
     world.pass_time(5)
     assert (await again).kind is WatchEnd.ENDED_AS_KNOWN
-
-
-# ------------------------------------------------------------------------------------------------------ handing over
-
-
-async def test_a_cancelled_watch_leaves_a_cursor_from_which_another_goes_on(world: World) -> None:
-    await world.submit()
-    world.steps(1, 50)
-    request = await world.request()
-    watching = world.watching(request)
-    await world.seen(50)
-    watching.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await watching
-    left = Cursor.model_validate(world.last.model_dump(mode="json"))
-    assert left.files[0].offset_bytes == world.log.stat().st_size
-
-    world.heartbeats.clear()
-    world.steps(51, 52)
-    watching = world.watching(request, heartbeat=left)
-    await world.seen(52)
-    assert world.last.progress.first_iteration == 1
-    assert world.last.progress.steps_seen == 52
-    watching.cancel()
-
-
-async def test_a_watch_that_was_away_for_long_reads_before_it_judges(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    request = await world.request()
-    watching = world.watching(request)
-    await world.seen(5)
-    watching.cancel()
-    left = world.last
-    world.pass_time(7200)
-    world.steps(6, 7200)
-    world.heartbeats.clear()
-    watching = world.watching(request, heartbeat=left)
-    await world.seen(7200)
-    world.pass_time(15)
-    await world.some_looks()
-    assert not watching.done()
-    watching.cancel()
-
-
-async def test_an_absence_of_ours_is_no_pause_of_the_jobs(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    request = await world.request()
-    watching = world.watching(request)
-    await world.seen(5)
-    watching.cancel()
-    left = world.last
-    world.write(ECC_LINE)
-    world.pass_time(7200)
-    world.steps(6, 7200)
-    world.heartbeats.clear()
-    watching = world.watching(request, heartbeat=left)
-    await world.seen(7200)
-    assert world.last.line_gap_seconds == 1.0
-    world.pass_time(301)
-    await world.until(lambda: world.last.suspicion is not None)
-    watching.cancel()
-
-
-async def test_a_fatal_line_left_by_another_worker_is_judged_after_reading_on(world: World) -> None:
-    await world.submit()
-    world.steps(1, 5)
-    world.write(ECC_LINE)
-    request = await world.request()
-    watching = world.watching(request)
-    await world.until(lambda: world.last.fatal is not None)
-    watching.cancel()
-    left = world.last
-    world.pass_time(600)
-    world.steps(6, 20_000)
-    world.heartbeats.clear()
-    watching = world.watching(request, heartbeat=left)
-    await world.seen(20_000)
-    assert world.last.fatal is None
-    assert not watching.done()
-    watching.cancel()
-
-
-async def test_what_an_older_attempt_appended_is_not_this_attempts(world: World) -> None:
-    await world.submit()
-    world.steps(1, 50)
-    watching = world.watching(await world.request())
-    await world.seen(50)
-    watching.cancel()
-    earlier = world.last
-    world.write(ECC_LINE)
-    await world.cluster.requeue(world.job_id)
-    world.pass_time(150)
-    request = await world.request(cursor=earlier)
-    assert request.attempt.restart_count == 1
-    world.heartbeats.clear()
-    watching = world.watching(request)
-    await world.until(lambda: world.last.restart_count == 1)
-    world.pass_time(60)
-    await world.some_looks()
-    assert not watching.done()
-    world.steps(41, 42)
-    await world.seen(42)
-    assert world.last.progress.first_iteration == 41
-    watching.cancel()
-
-
-# -------------------------------------------------------------------------------------------------- until a milestone
-
-
-async def test_verification_sees_the_new_attempt_run_step_and_save(world: World) -> None:
-    await world.submit(hold=True)
-    opt_in = world.opt_in(checkpoints=str(world.checkpoints))
-    _save_checkpoint(world, 40)
-    watching = world.watching(await world.request(until=WatchUntil.RUNNING, excluded_nodes=("node-001",)))
-    await world.some_looks()
-    await world.cluster.release(world.job_id)
-    running = await watching
-    assert (running.kind, running.on_excluded) == (WatchEnd.REACHED, ("node-001",))
-
-    watching = world.watching(await world.request(until=WatchUntil.STEPPING, resumed_from=40, cursor=running.cursor))
-    await world.some_looks()
-    world.steps(41, 42)
-    stepping = await watching
-    assert (stepping.kind, stepping.started_over) == (WatchEnd.REACHED, False)
-
-    request = await world.request(until=WatchUntil.CHECKPOINT, checkpoint_before=40, cursor=stepping.cursor, opt_in=opt_in)
-    watching = world.watching(request)
-    await world.some_looks()
-    world.write("  successfully saved checkpoint from iteration      60 to /ckpt")  # the directory's word counts, not the log's
-    await world.some_looks()
-    assert not watching.done()
-    _save_checkpoint(world, 60)
-    world.pass_time(20)
-    saved = await watching
-    assert saved.kind is WatchEnd.REACHED
-    assert saved.progress.checkpoint_iteration == 60
-
-
-async def test_without_a_directory_the_logs_word_for_a_checkpoint_counts(world: World) -> None:
-    await world.submit()
-    world.steps(41, 42)
-    watching = world.watching(await world.request(until=WatchUntil.CHECKPOINT, checkpoint_before=40))
-    await world.seen(42)
-    world.write("  successfully saved checkpoint from iteration      40 to /ckpt")
-    await world.some_looks()
-    assert not watching.done()
-    world.write("  successfully saved checkpoint from iteration      60 to /ckpt")
-    assert (await watching).kind is WatchEnd.REACHED
-
-
-async def test_a_checkpoint_directory_that_cannot_be_read_leaves_the_logs_word(world: World) -> None:
-    await world.submit()
-    world.steps(41, 42)
-    opt_in = world.opt_in(checkpoints=str(world.directory.parent / "elsewhere"))
-    watching = world.watching(await world.request(until=WatchUntil.CHECKPOINT, checkpoint_before=40, opt_in=opt_in))
-    await world.seen(42)
-    assert "logs.roots" in (world.last.blind or "")
-    world.write("  successfully saved checkpoint from iteration      60 to /ckpt")
-    result = await watching
-    assert result.kind is WatchEnd.REACHED
-    assert result.blind is not None
-
-
-async def test_an_attempt_that_starts_from_the_beginning_is_told(world: World) -> None:
-    await world.submit()
-    world.steps(1, 2)
-    result = await world.watching(await world.request(until=WatchUntil.STEPPING, resumed_from=40))
-    assert result.started_over
-
-
-async def test_a_deadline_ends_a_milestone_that_does_not_come(world: World) -> None:
-    await world.submit()
-    deadline = world.clock.now() + timedelta(seconds=600)
-    watching = world.watching(await world.request(until=WatchUntil.STEPPING, deadline=deadline))
-    await world.some_looks()
-    world.pass_time(601)
-    assert (await watching).kind is WatchEnd.DEADLINE
-
-
-async def test_a_new_attempt_that_fails_again_ends_its_verification(world: World) -> None:
-    await world.submit(runs_for(30, exit_code=1))
-    watching = world.watching(await world.request(until=WatchUntil.CHECKPOINT, checkpoint_before=40))
-    await world.some_looks()
-    world.pass_time(40)
-    assert (await watching).kind is WatchEnd.SYMPTOM
-
-
-def _save_checkpoint(world: World, iteration: int) -> None:
-    shard = world.checkpoints / f"iter_{iteration:07d}" / "mp_rank_00" / "model_optim_rng.pt"
-    shard.parent.mkdir(parents=True, exist_ok=True)
-    shard.write_bytes(b"weights")
-    (world.checkpoints / "latest_checkpointed_iteration.txt").write_text(str(iteration))

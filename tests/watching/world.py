@@ -134,6 +134,14 @@ class World:
     def watching(self, request: WatchRequest, *, heartbeat: Cursor | None = None) -> "asyncio.Task[WatchResult]":
         return asyncio.create_task(_run(self.environment(heartbeat).run(self.detect.watch_attempt, request)))
 
+    async def watched(self, program: Program | None = None) -> "asyncio.Task[WatchResult]":
+        """A job that has made five steps, and the watch that has seen them."""
+        await self.submit(program)
+        self.steps(1, 5)
+        watching = self.watching(await self.request())
+        await self.seen(5)
+        return watching
+
     def waiting_for_change(self, request: ChangeRequest) -> "asyncio.Task[Change]":
         return asyncio.create_task(_run(self.environment().run(self.detect.watch_for_change, request)))
 
