@@ -36,7 +36,8 @@ _SECONDS = (
     (re.compile(rf"(?i)elapsed time per iteration \((ms|s)\):\s*({_NUMBER})"), "named"),
     (
         re.compile(
-            r"(?i)(?:step[_ ]?time|timing_s/step|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter_time)"
+            r"(?i)(?:step[_ ]?time|train_step_timing in s|timing_s/step"
+            r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter_time)"
             rf"[\"']?\s*[:=]?\s*({_NUMBER})\s*(ms|s)?"
         ),
         "after",

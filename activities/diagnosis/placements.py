@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 # For the matcher, in hyperscan's syntax: one piece of each row below.
 PATTERN = (
     r"\brank \d+ n[rR]anks \d+ cudaDev \d|world_rank=\d+, local_rank=|Rank +\d+ (?:Group +\d+ +)?Pid +\d+ on "
-    r"|global_rank_mapping=|global_ranks=\[|GLOBAL_RANK: \d+, MEMBER: |\b[Gg]lobal rank \d+ "
+    r"|global_rank_mapping=|global_ranks=\[|GLOBAL_RANK: \d+, MEMBER: |\b[Gg]lobal rank \d+ |Data for node: \S|App: \d+ Process rank: \d"
+    r"|MPI startup\(\): \d+ +\d+ +[A-Za-z]|Rank=\d+ Node=\S+ Score="
 )
 _ROWS = (
     # NCCL and RCCL, init.cc: a rank of one communicator; `nvmlDev` counts all devices of the node, `cudaDev` those the process sees.
@@ -23,10 +24,17 @@ _ROWS = (
     re.compile(r"global_ranks=\[(?P<ranks>[\d, ]+)\]"),
     # Lightning, fabric/utilities/distributed.py.
     re.compile(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/\d+"),
+    # Intel MPI with I_MPI_DEBUG of 4 and more.
+    re.compile(r"MPI startup\(\): (?P<rank>\d+) +\d+ +(?P<node>[A-Za-z][\w.-]*) "),
+    # Open MPI and PRRTE, --display-map: processes below the node they are on.
+    re.compile(r"App: \d+ Process rank: (?P<rank>\d+)"),
+    # NVRx straggler detection, ptl_resiliency/straggler_det_callback.py.
+    re.compile(r"Rank=(?P<rank>\d+) Node=(?P<node>[\w.-]+) Score="),
     # Composer's launcher.
     re.compile(r"\b[Gg]lobal rank (?P<rank>\d+) "),
 )
 _MAPPED = re.compile(r"'(?P<node>[\w.-]+)': \[(?P<ranks>[\d, ]+)\]")  # DeepSpeed, launcher/launch.py: global_rank_mapping
+_MAP_OF_NODE = re.compile(r"Data for node: (?P<node>[\w.-]+)")
 _MOST_RANKS = 200_000
 
 
@@ -69,10 +77,16 @@ class Placements:
     communicators: dict[int, dict[int, set[Place]]] = field(default_factory=dict)
     task_of_rank: dict[int, int] = field(default_factory=dict)
     task_nodes: dict[int, str] = field(default_factory=dict)
-    highest_task: int = -1
+    tasks: set[int] = field(default_factory=set)  # the launcher's numbers that lines begin with
     labels_are_tasks: bool = False
+    _map_of_node: str | None = None
 
     def take(self, text: str, printed_by: str | None, task: int | None) -> None:
+        if found := _MAP_OF_NODE.search(text):
+            self._map_of_node = found["node"]
+            return
+        if "Process rank: " in text:
+            printed_by = self._map_of_node
         for place in places_in(text, printed_by):
             if place.size is not None:
                 self.communicators.setdefault(place.size, {}).setdefault(place.rank, set()).add(place)
@@ -83,7 +97,7 @@ class Placements:
 
     def labelled(self, task: int, node: str | None) -> None:
         """A line that the launcher numbered; where it also names its node, the number is known to be there."""
-        self.highest_task = max(self.highest_task, task)
+        self.tasks.add(task)
         if node is not None:
             self.task_nodes.setdefault(task, node)
 
@@ -92,17 +106,21 @@ class Placements:
         self.task_of_rank.setdefault(rank, task)
         self.labels_are_tasks |= rank != task
 
+    def one_task_a_node(self, task_count: int | None, node_count: int) -> bool:
+        """True when the launcher's numbers are those of one process on each node: as many, seen from most of them, and none beyond."""
+        return 1 < node_count == task_count and 2 * len(self.tasks) >= node_count > max(self.tasks, default=0)
+
     def world(self, at_least: int) -> Mapping[int, Place]:
         """Places of the communicator that holds every rank; empty where none can be told from those of a part.
 
-        Groups of one size (a data-parallel group for each shard) number their ranks alike: two nodes for one rank give them away.
+        Groups of one size (a data-parallel group for each shard) number their ranks alike: two places for one rank give them away.
 
         Args:
             at_least: how many ranks the job is known to have.
         """
         size = max(self.communicators, default=0)
         ranks = self.communicators.get(size, {})
-        if size < max(at_least, 2) or any(len({place.node for place in places}) > 1 for places in ranks.values()):
+        if size < max(at_least, 2) or any(len({(place.node, place.device) for place in places}) > 1 for places in ranks.values()):
             return {}
         return {rank: place for rank, places in ranks.items() if (place := next(iter(places))).node is not None}
 

@@ -41,7 +41,7 @@ class Reader:
         reading = Reading(known_nodes=frozenset(nodes))
         for log in logs:
             self._read_one(log, reading, near)
-        _settle_labels(reading, task_count)
+        _settle_labels(reading, task_count, len(nodes))
         return reading
 
     def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
@@ -114,10 +114,10 @@ class Reader:
                 state.reading.marks.append(mark)
 
 
-def _settle_labels(reading: Reading, task_count: int | None) -> None:
+def _settle_labels(reading: Reading, task_count: int | None, node_count: int) -> None:
     """Where the launcher's numbers turn out to be tasks of several ranks each (torchrun under srun --label), no rank is told by them."""
     placements = reading.placements
-    if 1 < (task_count or 0) < (reading.world_size or 0):
+    if placements.one_task_a_node(task_count, node_count) and (reading.world_size or 0) > node_count:
         placements.labels_are_tasks = True
     if not placements.labels_are_tasks:
         return

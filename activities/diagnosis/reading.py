@@ -29,7 +29,8 @@ STRUCTURE = {
     "_rank": r"\brank +: \d+ \(local_rank: \d+\)",
     "_exitcode": r"\bexitcode +: -?\d+",
     "_root_cause": r"Root Cause \(first observed failure\)",
-    "_nranks": r"\bn[rR]anks \d+|world[ _]size\D{0,4}\d+|\bnum_processes[=:]\s?\d+",
+    "_nranks": r"(?i)\bnranks \d+|world[ _]size(?:\D{0,4}| \.{2,60} )\d+|\bnum_processes[=:]\s?\d+"
+    r"|Starting with \d+ processes|MEMBER: \d+/\d+",
     "_elastic_failed": r"failed \(exitcode: -?\d+\) local_rank: \d+",
     "_elastic_sigterm": r"Sending process \d+ closing signal SIG",
     "_placed": placements.PATTERN,
@@ -98,7 +99,8 @@ class Reading:
     address_nodes: dict[str, str] = field(default_factory=dict)
     printing_nodes: set[str] = field(default_factory=set)
     known_nodes: frozenset[str] = frozenset()
-    world_size: int | None = None
+    world_size: int | None = None  # as told, or at least as large as the largest communicator
+    told_world: int | None = None  # as told
     local_world: int = 0
     kernel_lines: list[str] = field(default_factory=list)
     lines: int = 0
@@ -108,7 +110,12 @@ class Reading:
     progress: list[ProgressMark] = field(default_factory=list)  # of the head and the tail only
 
 
-_NRANKS = re.compile(r"n[rR]anks (\d+)|world[ _]size\D{0,4}(\d+)|num_processes[=:]\s?(\d+)")
+_NRANKS = re.compile(r"n[rR]anks (\d+)")
+# Of the job: a data-parallel, local or elastic group's "world size" is not (torch elastic prints group_world_size, Megatron its groups').
+_WORLD = re.compile(
+    r"(?i)(?<!parallel[ _-])(?<!local[ _])(?<!group[ _])(?<!role[ _])(?<!node[ _])world[ _]size(?:\D{0,4}| \.{2,60} )(\d+)"
+    r"|num_processes[=:]\s?(\d+)|Starting with (\d+) processes|MEMBER: \d+/(\d+)"
+)
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
@@ -274,10 +281,13 @@ class LogLines:
                 case "_host" | "_rank" | "_exitcode":
                     self._table_row(raw, prefixed.task)
                 case "_nranks":
-                    if found := _NRANKS.search(raw):
-                        size = int(next(group for group in found.groups() if group))
-                        if 0 < size < 1_000_000:
-                            reading.world_size = max(reading.world_size or 0, size)
+                    for pattern in (_NRANKS, _WORLD):
+                        size = int(next(filter(None, found.groups()))) if (found := pattern.search(raw)) else 0
+                        if not 0 < size < 1_000_000:
+                            continue
+                        reading.world_size = max(reading.world_size or 0, size)
+                        if pattern is _WORLD:
+                            reading.told_world = max(reading.told_world or 0, size)
                 case "_elastic_sigterm" | "_elastic_failed":
                     agent = node or "-"
                     self.sigterms[agent] = self.sigterms.get(agent, 0) + 1

@@ -22,6 +22,8 @@ class Whereabouts:
         self._highest = max((rank for ranks in reading.ranks.values() for rank in ranks), default=-1)
         self._known = self._places()
         self._per_node = self._ranks_per_node()
+        placed = reading.placements
+        self._labels_tell_nodes = placed.labels_are_tasks or placed.one_task_a_node(facts.task_count, len(facts.nodes))
 
     def _places(self) -> dict[int, Place]:
         """Where ranks are, as stated; a statement about the rank itself goes before its place in a communicator."""
@@ -30,6 +32,7 @@ class Whereabouts:
         known = dict(placed.world(at_least))
         if nodes and len(known) > 1 and len(known) == max(known) + 1 and len({place.node for place in known.values()}) < len(nodes):
             known = {}  # all its ranks are on some of the job's nodes: a group, not the job
+        self._communicator = max(placed.communicators) if known else None
         for rank, place in placed.ranks.items():
             if place.node is not None:
                 known[rank] = place
@@ -39,10 +42,13 @@ class Whereabouts:
             if node := self._node_of_task(task):
                 known[rank] = Place(rank, node)
         for rank, node in self._reading.rank_nodes.items():
+            if self._in_job(node) is None:
+                continue
             device = known[rank].device if rank in known else None
             local = next((row.local_rank for row in self._reading.failures if row.rank == rank and row.local_rank is not None), device)
             known[rank] = Place(rank, node, local)
-        return {rank: Place(rank, self.canonical(place.node), place.device) for rank, place in known.items()}
+        named = {rank: Place(rank, self._in_job(place.node), place.device) for rank, place in known.items()}
+        return {rank: place for rank, place in named.items() if place.node is not None}
 
     def node_of_rank(self, rank: int | None) -> tuple[str | None, str]:
         """(node, how we know); (None, why not) when it cannot be known."""
@@ -66,10 +72,9 @@ class Whereabouts:
     def _node_of_task(self, task: int) -> str | None:
         """The node of one of the launcher's processes, where it starts one on each node."""
         placed, nodes = self._reading.placements, self._facts.nodes
-        if node := placed.task_nodes.get(task):
-            return self.canonical(node)
-        count = self._facts.task_count or placed.highest_task + 1
-        return nodes[task] if task < count <= len(nodes) == (self._facts.task_count or len(nodes)) else None
+        if node := self._in_job(placed.task_nodes.get(task)):
+            return node
+        return nodes[task] if task < len(nodes) and placed.one_task_a_node(self._facts.task_count or len(nodes), len(nodes)) else None
 
     def _is_in_slurms_order(self, per_node: int) -> bool:
         """False where a rank is known to be elsewhere: a launcher may number the nodes as they joined (torch elastic)."""
@@ -104,6 +109,12 @@ class Whereabouts:
             return self._reading.address_nodes.get(node) or (named if named in self._facts.nodes else node)
         return node
 
+    def _in_job(self, node: str | None) -> str | None:
+        """The scheduler's name of a node that the log names; None for what is none of the job's: `localhost`, a container's own
+        name, an address nobody explains. Slurm could not keep such a name out, and it tells nothing of where it was."""
+        named = self.canonical(node)
+        return named if not self._facts.nodes or named in self._facts.nodes else None
+
     def _only(self, how: str) -> tuple[str | None, str]:
         node = self._facts.only_node
         if node:
@@ -121,7 +132,8 @@ class Whereabouts:
         """Ranks on each node, only where it divides evenly: Slurm's default distribution is block (srun --distribution)."""
         count, placed = len(self._facts.nodes), self._reading.placements
         tasks = self._facts.task_count if not placed.labels_are_tasks else None
-        size = tasks if tasks and tasks > count else self._reading.world_size
+        # Without the job's own word, a communicator that holds every rank known: the largest may be a group's.
+        size = tasks if tasks and tasks > count else self._reading.told_world or self._communicator
         if not count or not size or size % count or size <= max(self._highest, max(self._known, default=-1)):
             return None  # the last: what the log calls its size was a group's
         return size // count
@@ -132,19 +144,19 @@ class Whereabouts:
             return self.canonical(item.named_node), f"the message names {item.named_node}"
         if item.source in (SignalSource.KERNEL, SignalSource.GPU, SignalSource.NODE) and item.node:
             return self.canonical(item.node), f"the {item.source} evidence is from {item.node}"
-        if item.node:
-            return self.canonical(item.node), f"{item.node} printed it"
+        if node := self._in_job(item.node):
+            return node, f"{item.node} printed it"
+        if item.task is not None and self._labels_tell_nodes and (node := self._node_of_task(item.task)):
+            return node, f"task {item.task} of the launcher runs on {node}"
         if item.rank is not None:
             return self.node_of_rank(item.rank)
-        if item.task is not None and self._reading.placements.labels_are_tasks and (node := self._node_of_task(item.task)):
-            return node, f"task {item.task} of the launcher runs on {node}"
         if item.source is SignalSource.SCHEDULER and len(self._facts.lost_nodes) == 1:
             return self._facts.lost_nodes[0], f"Slurm lost {self._facts.lost_nodes[0]}"
         if item.source is SignalSource.SCHEDULER and len(self._facts.drained_nodes) == 1:
             return self._facts.drained_nodes[0], f"Slurm drained {self._facts.drained_nodes[0]}"
         root = next((failure for failure in self._reading.failures if failure.is_root_cause and failure.host), None)
-        if root is not None and item.source is not SignalSource.SCHEDULER:
-            return self.canonical(root.host), f"the launcher saw the first failure on {root.host}"
+        if root is not None and item.source is not SignalSource.SCHEDULER and (node := self._in_job(root.host)):
+            return node, f"the launcher saw the first failure on {root.host}"
         return self._only("the only node of the job")
 
 

@@ -55,6 +55,7 @@ _NO_HOST = (
     r"|\w*(?:Error|Exception|Warning|Interrupt)(?![\w.-])"
 )
 _HOST = rf"(?!{_NO_HOST})(?=[A-Za-z][A-Za-z0-9-]*\d)[A-Za-z][A-Za-z0-9-]{{1,62}}(?:\.[A-Za-z0-9-]{{1,63}}){{0,6}}(?![\w.])"
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}$")
 # Where the form leaves no doubt that a host stands there, whatever it is called.
 _SURELY_HOST = r"[A-Za-z][\w-]{0,62}(?:\.[\w-]{1,63}){0,6}"
 _CLOCK = r"(?P<hour>[0-2]?\d):(?P<minute>[0-5]\d):(?P<second>[0-6]\d)(?:[.,](?P<fraction>\d{1,9}))?"
@@ -192,13 +193,14 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
 
 
 def _merged(found: Prefixed, match: re.Match[str], near: datetime | None) -> Prefixed:
-    """What was found further left stands: the launcher knows better who printed than the program's own logger."""
+    """What was found further left stands: the launcher knows better who printed than the program's own logger. An address gives
+    way to a name: what Ray calls by address, NCCL calls by name on the same line."""
     groups = match.groupdict()
     rank, local_rank, node = groups.get("rank"), groups.get("local_rank"), groups.get("node")
     return Prefixed(
         rank=found.rank if found.rank is not None or rank is None else int(rank),
         local_rank=found.local_rank if found.local_rank is not None or local_rank is None else int(local_rank),
-        node=found.node or node,
+        node=node if node and (found.node is None or (_ADDRESS.match(found.node) and not _ADDRESS.match(node))) else found.node,
         at=found.at or (_time_of(groups, near) if groups.get("hour") else None),
         task=found.task,
     )
