@@ -8,7 +8,7 @@ from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
-from activities.diagnosis.observing import SchedulerWords, is_passing, kernel_findings, of_gpu, of_kernel, of_state
+from activities.diagnosis.observing import SchedulerWords, is_passing, kernel_findings, of_gpu, of_kernel, of_state, outlived
 from activities.diagnosis.quiet import of_no_event
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.refine import Context, Refined, refine
@@ -46,11 +46,14 @@ class Case:
             mark.position > self.training_ended_at and mark.iteration is not None for mark in reading.marks
         ):
             self.training_ended_at = None  # an end of an epoch or an earlier attempt: it went on
+        outlives = self._nobody_saw_it_end() and not facts.ended_badly
+        goes_on = facts.is_running or facts.ended_well
+        self.outlived = [of_kernel(finding) for finding in self.kernel if outlives and outlived(finding, reading.marks, goes_on=goes_on)]
         self.observations = [
             *reading.observations,
             *words.observations(facts),
             *of_state(facts),
-            *(of_kernel(finding) for finding in self.kernel if finding.role is GpuRole.PRIMARY),
+            *(item for finding in self.kernel if finding.role is GpuRole.PRIMARY and (item := of_kernel(finding)) not in self.outlived),
             *(of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.PRIMARY),
         ]
         self.caught = self._caught_exceptions()

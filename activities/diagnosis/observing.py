@@ -3,16 +3,19 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from activities.diagnosis.causality import IS_SPECIFIC, PROGRESS_AFTER
+from activities.diagnosis.causes import cause_of
+from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scan import MultiPattern
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature, Where
 from activities.gpu.bursts import BACK
-from activities.gpu.findings import GpuFinding, KernelFinding
+from activities.gpu.findings import Clock, GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
-from activities.records import SignalSource
+from activities.records import SignalSource, SymptomKind
 
 _SCHEDULER_STATES: Mapping[str, tuple[str, float]] = {
     # Slurm's own verdicts (slurm.h enum job_states); a log line that explains one goes before it
@@ -91,6 +94,23 @@ def is_passing(item: Observation) -> bool:
             or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower())
         )
     )
+
+
+def outlived(finding: KernelFinding, marks: Sequence[Mark], *, goes_on: bool) -> bool:
+    """True for a kernel line that only sometimes ends a job (an Xid 109 may be a monitor's), where this job stepped on after it.
+
+    Args:
+        goes_on: the scheduler says that the job runs or ended well; enough where the stamps of kernel and log cannot be compared.
+    """
+    cause = cause_of(finding.cause)
+    if finding.role is not GpuRole.PRIMARY or finding.confidence >= IS_SPECIFIC or (cause and cause.symptom is SymptomKind.SLOWDOWN):
+        return False
+    timed = [mark.at for mark in marks if mark.at is not None and mark.iteration is not None]
+    if not timed or finding.clock_seconds is None or finding.clock in (None, Clock.UPTIME):
+        return goes_on and sum(mark.iteration is not None for mark in marks) >= PROGRESS_AFTER
+    # kernel.py reads stamps that name no year as of a leap year.
+    years = (at.replace(year=2000) if finding.clock is Clock.YEARLESS else at for at in timed)
+    return sum(at.timestamp() > finding.clock_seconds for at in years) >= PROGRESS_AFTER
 
 
 def of_kernel(finding: KernelFinding) -> Observation:

@@ -199,9 +199,9 @@ def _benign(case: "Case") -> Judgement:
             and cause.domain is Domain.NONE
         ):
             scores[cause.slug] = max(scores.get(cause.slug, 0), 0.9)
-    for item in case.observations:
-        if is_passing(item):
-            scores["xid_145_nvlink_nonfatal" if "nonfatal" in item.text.lower() else "kernel_log_noise"] = 0.9
+    passed = [*case.outlived, *(item for item in case.observations if is_passing(item))]
+    for item in passed:
+        scores["xid_145_nvlink_nonfatal" if "nonfatal" in item.text.lower() else "kernel_log_noise"] = 0.9
     for item in case.reading.observations:
         if item.role in (Role.BENIGN, Role.HINT) and (cause := cause_of(item.cause or "")) is not None and cause.domain is Domain.NONE:
             scores[cause.slug] = max(scores.get(cause.slug, 0), item.weight)
@@ -220,6 +220,8 @@ def _benign(case: "Case") -> Judgement:
     slug = max(scores, key=lambda name: scores[name])
     cause = cause_of(slug)
     shown = next((item for item in case.reading.observations if item.cause == slug), None)
+    if shown is None and slug == "kernel_log_noise":
+        shown = next(iter(passed), None)
     return Judgement(
         symptom=SymptomKind.NONE,
         diagnosis=Diagnosis(

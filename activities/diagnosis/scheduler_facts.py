@@ -131,13 +131,14 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         node_passes=passes,
         repeats_on_node=repeats,
         restarts=_integer(loose.get("restarts") or loose.get("restart_count") or (job.restart_count if job else 0)) or 0,
-        silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose),
+        silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose, signals.gpu_snapshots),
         says_anything=bool(loose) or job is not None,
     )
 
 
-def _silence(loose: Mapping[str, Any]) -> float | None:
-    for key, value in loose.items():
+def _silence(*accounts: Mapping[str, Any]) -> float | None:
+    """How long nothing was printed, from whoever tells it: a monitor writes it beside its readings as well."""
+    for key, value in (entry for account in accounts for entry in account.items()):
         if re.search(r"last_output|silent|no_output|log_age|since_last", str(key)) and isinstance(value, int | float):
             return float(value)
     return None
