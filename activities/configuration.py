@@ -193,7 +193,7 @@ class WorkerSection(Section):
     watches: int = Field(2000, ge=1, description="jobs watched by one worker at once")
     deployment: str | None = Field(
         None,
-        description="worker deployment name; set it to switch worker versioning on, then `temporal worker deployment set-current-version`",
+        description="worker deployment name; set it to switch worker versioning on, and make each version current (deploy/backstay.yaml)",
     )
     build_id: str | None = Field(None, description="build ID with `deployment`; default: the version of Backstay")
 

@@ -53,6 +53,15 @@ def test_the_documented_file_is_the_defaults() -> None:
     assert loaded.temporal.database == defaults.temporal.database.expanduser()
 
 
+def test_the_documented_command_makes_the_documented_version_current() -> None:
+    text = DOCUMENTED.read_text()
+    worker = re.search(r"# deployment: (\S+).*\n +# build_id: (\S+)", text)
+    command = re.search(r"set-current-version --deployment-name (\S+) --build-id (\S+)", text)
+    assert worker is not None
+    assert command is not None
+    assert command.groups() == worker.groups()
+
+
 def test_the_documented_file_names_every_key_and_its_examples_are_valid(tmp_path: Path) -> None:
     text = DOCUMENTED.read_text()
     loaded = load_configuration(written(tmp_path, uncommented(text)), {})
