@@ -1,5 +1,5 @@
-"""Fixtures every test may use: the private Slurm. Where it cannot run, its tests are skipped with the reason and the mend;
-with BACKSTAY_REQUIRE_SLURM=1 (continuous integration) they fail instead."""
+"""Fixtures every test may use: a Temporal server and the private Slurm. Where Slurm cannot run, its tests are skipped with the
+reason and the mend; with BACKSTAY_REQUIRE_SLURM=1 (continuous integration) they fail instead."""
 
 import asyncio
 import os
@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
 
+from tests.e2e.server import Server
 from workers.embedded.private_slurm import PrivateSlurm
 from workers.embedded.slurm_programs import why_not
 
@@ -37,6 +40,20 @@ async def idle_slurm(private_slurm: PrivateSlurm) -> AsyncIterator[PrivateSlurm]
     await private_slurm.clear()
     yield private_slurm
     await private_slurm.clear()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A real Temporal server with a database of its own, for all tests of one file."""
+    server = Server(tmp_path_factory.mktemp("temporal") / "temporal.db")
+    server.start_now()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def client(server: Server) -> Client:
+    return await Client.connect(server.address, data_converter=pydantic_data_converter)
 
 
 def _in_a_loop_of_its_own(function: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionDescription
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
@@ -23,7 +22,6 @@ from activities.slurm.feed import Feed
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
 from tests.builders import NOON, a_job, after
-from tests.e2e.server import Server
 from workers.handover import Handover
 from workers.starting import first_state, start_cluster, start_watching, terms_of
 from workflows.cluster import Cluster
@@ -31,19 +29,6 @@ from workflows.state import Terms, TrainingJobState
 from workflows.training_job import TrainingJob
 
 TICK = timedelta(milliseconds=10)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("temporal") / "temporal.db")
-    server.start_now()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-async def client(server: Server) -> Client:
-    return await Client.connect(server.address, data_converter=pydantic_data_converter)
 
 
 def a_configuration(**changes: Any) -> Configuration:

@@ -3,7 +3,7 @@
 import ast
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesResponse
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
@@ -27,26 +26,12 @@ from activities.cluster_desk import cluster_workflow_id
 from activities.configuration import Configuration
 from activities.slurm.commands import CommandScheduler
 from activities.slurm.simulated import SimulatedCluster
-from tests.e2e.server import Server
 from workers.client import SearchAttributesMissing
 from workers.commands.errors import ExitCode, explain
 from workers.handover import AT_ONCE, Handover
 from workers.worker import ATTRIBUTE_TYPES, register_search_attributes, run_worker, scheduler_of, steps_of
 
 WORKFLOWS = Path(__file__).parents[1] / "workflows"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("temporal") / "temporal.db")
-    server.start_now()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-async def client(server: Server) -> Client:
-    return await Client.connect(server.address, data_converter=pydantic_data_converter)
 
 
 def a_configuration(tmp_path: Path, **changes: Any) -> Configuration:

@@ -12,14 +12,12 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.testing import WorkflowEnvironment
 
 from activities.configuration import Limits, PolicySection
 from activities.records import (
@@ -34,12 +32,11 @@ from activities.records import (
     WatchEnd,
 )
 from tests.builders import NOON, a_judgement, an_application_bug, an_attribution
-from tests.workflows.conftest import packaged_test_server
+from tests.workflows.conftest import an_environment
 from tests.workflows.scripted import World, crashes, ends, hangs, reaches, recovers, watched
 from tests.workflows.test_cluster import Site, suggesting_early
 from tests.workflows.test_nothing_stops_the_watch import NeverDiagnosed, ShortDelay, fails_as_known, fails_for_good
 from workers.embedded.temporal import EmbeddedTemporal
-from workers.worker import register_search_attributes
 from workflows.state import Stage, Terms, TrainingJobState
 from workflows.training_job import TrainingJob
 
@@ -69,15 +66,6 @@ async def chain_of(client: Client, workflow_id: str, run_id: str | None) -> Hist
         found.append(history)
         run_id = history.events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
     return found
-
-
-@asynccontextmanager
-async def an_environment() -> AsyncIterator[WorkflowEnvironment]:
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=pydantic_data_converter, test_server_existing_path=packaged_test_server()
-    ) as environment:
-        await register_search_attributes(environment.client)
-        yield environment
 
 
 async def played(world: World, act: Callable[[JobHandle], Awaitable[None]] | None = None, **state: Any) -> Histories:

@@ -3,6 +3,7 @@
 import shutil
 import sysconfig
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,18 @@ def packaged_test_server() -> str:
     return str(found)
 
 
-@pytest.fixture
-async def env() -> AsyncIterator[WorkflowEnvironment]:
-    """A server of its own for each test: skipped time is global to it."""
+@asynccontextmanager
+async def an_environment() -> AsyncIterator[WorkflowEnvironment]:
+    """A server whose time is skipped, and which knows Backstay's search attributes."""
     async with await WorkflowEnvironment.start_time_skipping(
         data_converter=pydantic_data_converter, test_server_existing_path=packaged_test_server()
     ) as environment:
         await register_search_attributes(environment.client)
+        yield environment
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[WorkflowEnvironment]:
+    """A server of its own for each test: skipped time is global to it."""
+    async with an_environment() as environment:
         yield environment

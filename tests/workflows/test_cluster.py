@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -40,14 +40,6 @@ from workers.embedded.temporal import EmbeddedTemporal, Origin, Program, find_pr
 from workflows.cluster import Cluster, ClusterStart
 
 Handle = WorkflowHandle[Cluster, None]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("temporal") / "temporal.db")
-    server.start_now()
-    yield server
-    server.close()
 
 
 class Site:
