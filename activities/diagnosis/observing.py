@@ -97,17 +97,17 @@ def is_passing(item: Observation) -> bool:
 
 
 def outlived(finding: KernelFinding, marks: Sequence[Mark], *, goes_on: bool) -> bool:
-    """True for a kernel line that only sometimes ends a job (an Xid 109 may be a monitor's), where this job stepped on after it.
+    """True for a kernel line that only sometimes ends a job (an Xid 109 may be a monitor's), where this job did not end by it.
 
     Args:
-        goes_on: the scheduler says that the job runs or ended well; enough where the stamps of kernel and log cannot be compared.
+        goes_on: the scheduler says that the job runs or ended well. Where it says nothing, the log must show steps after the line.
     """
     cause = cause_of(finding.cause)
     if finding.role is not GpuRole.PRIMARY or finding.confidence >= IS_SPECIFIC or (cause and cause.symptom is SymptomKind.SLOWDOWN):
         return False
+    if goes_on or finding.clock_seconds is None or finding.clock in (None, Clock.UPTIME):
+        return goes_on
     timed = [mark.at for mark in marks if mark.at is not None and mark.iteration is not None]
-    if not timed or finding.clock_seconds is None or finding.clock in (None, Clock.UPTIME):
-        return goes_on and sum(mark.iteration is not None for mark in marks) >= PROGRESS_AFTER
     # kernel.py reads stamps that name no year as of a leap year.
     years = (at.replace(year=2000) if finding.clock is Clock.YEARLESS else at for at in timed)
     return sum(at.timestamp() > finding.clock_seconds for at in years) >= PROGRESS_AFTER

@@ -98,6 +98,15 @@ def test_a_caught_exception_at_the_end_of_a_log_is_a_crash_where_slurm_says_that
     assert engine.judge(log_of(STEPS + CAUGHT, scheduler={"state": "FAILED"})).symptom is SymptomKind.CRASH
 
 
+def test_steps_after_a_kernel_line_that_only_sometimes_ends_a_job_tell_that_it_did_not(engine: Engine) -> None:
+    line = "Mar  2 09:00:05 n2 kernel: NVRM: Xid (PCI:0000:5d:00): 109, pid=779, name=nvtop, errorString CTX SWITCH TIMEOUT"
+    steps = [f"2026-03-02 09:00:{second:02d} step {second} loss 2.1\n" for second in range(0, 60, 10)]
+    before, after = (log_of("".join(log), kernel_log=[line]) for log in (steps[:1], steps))
+    assert engine.judge(before).symptom is SymptomKind.CRASH
+    assert engine.judge(after).symptom is SymptomKind.NONE
+    assert engine.judge(after).attribution.suspects == ()
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=[kind["id"] for kind in KINDS])
 def test_unrelated_lines_never_change_the_verdict(kind: dict[str, Any], engine: Engine) -> None:
     dice = random.Random(kind["id"])
