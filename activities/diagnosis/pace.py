@@ -32,9 +32,12 @@ _ITERATION = (
     re.compile(r"\|\s*(\d+)/\d+ \["),
     re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:batch|update|it)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"),
 )
+# Of each row: words of which the line must have one, in small letters. They spare most lines expressions that begin with a number
+# and so are tried from each letter on.
 _SECONDS = (
-    (re.compile(rf"(?i)elapsed time per iteration \((ms|s)\):\s*({_NUMBER})"), "named"),
+    (("elapsed time",), re.compile(rf"(?i)elapsed time per iteration \((ms|s)\):\s*({_NUMBER})"), "named"),
     (
+        ("tim", "took"),
         re.compile(
             r"(?i)(?:step[_ ]?time|train_step_timing in s|timing_s/step"
             r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter_time)"
@@ -42,18 +45,25 @@ _SECONDS = (
         ),
         "after",
     ),
-    (re.compile(rf"({_NUMBER})\s?(ms|s|sec|seconds)\s?/\s?(?:it|step|iter|iteration|batch)\b"), "after"),
-    (re.compile(rf"({_NUMBER})\s?it/s\b"), "per"),
-    (re.compile(rf"(?i)\btime:\s*({_NUMBER}), data_time"), "after"),
-    (re.compile(rf"\|\s*({_NUMBER})\s?(s)\s*$"), "after"),
+    (
+        ("/it", "/ it", "/step", "/ step", "/batch", "/ batch"),
+        re.compile(rf"({_NUMBER})\s?(ms|s|sec|seconds)\s?/ ?(?:it|step|iter|iteration|batch)\b"),
+        "after",
+    ),
+    (("it/s",), re.compile(rf"({_NUMBER})\s?it/s\b"), "per"),
+    (("data_time",), re.compile(rf"(?i)\btime:\s*({_NUMBER}), data_time"), "after"),
+    (("|",), re.compile(rf"\|\s*({_NUMBER})\s?(s)\s*$"), "after"),
 )
 _RATE = (
-    re.compile(
-        r"(?i)(?:throughput|speed|samples per second|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|tps|wps)"
-        rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
+    (
+        ("throughput", "speed", "second", "tok", "tps", "wps"),
+        re.compile(
+            r"(?i)(?:throughput|speed|samples per second|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|tps|wps)"
+            rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
+        ),
     ),
-    re.compile(rf"(?i)({_NUMBER})\s?(?:samples|examples|tokens|tok|images|imgs|seqs)/s(?:ec)?"),
-    re.compile(rf"(?i)algbw\s+({_NUMBER})"),
+    (("/s",), re.compile(rf"(?i)({_NUMBER})\s?(?:samples|examples|tokens|tok|images|imgs|seqs)/s(?:ec)?")),
+    (("algbw",), re.compile(rf"(?i)algbw\s+({_NUMBER})")),
 )
 _LOSS = re.compile(
     r"(?i)(?:^|[\s\"'|,({/_:])(?:lm |train |training |per_token_|ce_|crossentropy|total_)?loss(?:_avg_rank)?[\"']?"
@@ -94,8 +104,10 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     if _NOT_PROGRESS.search(text):
         return None
     iteration = next((int(found[1]) for pattern in _ITERATION if (found := pattern.search(text)) and len(found[1]) < 12), None)
-    seconds = _seconds_of(text)
-    rate = next((value for pattern in _RATE if (found := pattern.search(text)) and (value := _number(found[1])) is not None), None)
+    lowered = text.lower()
+    seconds = _seconds_of(text, lowered)
+    rates = (pattern.search(text) for words, pattern in _RATE if any(word in lowered for word in words))
+    rate = next((value for found in rates if found and (value := _number(found[1])) is not None), None)
     loss = _number(found[1]) if (found := _LOSS.search(text)) else None
     gradient = _number(found[1]) if (found := _GRADIENT.search(text)) else None
     nans = int(found[1]) if (found := _NAN_ITERATIONS.search(text)) else 0
@@ -111,9 +123,9 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, nans, share, memory)
 
 
-def _seconds_of(text: str) -> float | None:
-    for pattern, form in _SECONDS:
-        if not (found := pattern.search(text)):
+def _seconds_of(text: str, lowered: str) -> float | None:
+    for words, pattern, form in _SECONDS:
+        if not any(word in lowered for word in words) or not (found := pattern.search(text)):
             continue
         groups = [group for group in found.groups() if group]
         unit = next((group for group in groups if group.lower() in ("ms", "s", "sec", "seconds")), "s").lower()

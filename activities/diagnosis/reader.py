@@ -1,11 +1,12 @@
-"""One pass over each log: blocks, matched one ahead on a second thread, lines counted, progress sampled. Bounded whatever the size.
+"""One pass over each log: blocks, matched ahead on other threads, lines counted, progress sampled. Bounded whatever the size.
 
 The engine calls `read`; reading.py takes the lines apart that hit."""
 
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
 
@@ -17,11 +18,28 @@ from activities.diagnosis.signatures import Signature
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressReader
 
-WINDOW_EVERY = 16  # blocks of scan.READ_BYTES between two samples of progress, in the middle of a large log
-WHOLE_BYTES = 32 << 20  # a log up to this size is sampled everywhere
+WHOLE_BYTES = 32 << 20  # what a log begins with is sampled for progress whole, in blocks of scan.READ_BYTES
+WINDOW_EVERY = 16  # after that each so-manieth block
+TAIL_BLOCKS = 8  # and the last ones; so many blocks are held
+MARKS_AT_AN_END = 2000  # progress lines taken apart of the first and the last block: where every line is one, more say nothing new
+MARKS_BETWEEN = 64  # and of each other one
+DENSE_PROGRESS = 4  # hits to a line, about: as many patterns may match one
 PROGRESS_BYTES = 512 << 10  # of the head and of the tail: where the attempt began and how far it came
 TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
-MARKS_A_BLOCK = 2000  # progress lines taken apart per read; where every line is one, more would say nothing new
+THREADS = 2  # that match; with more the interpreter's lock is what all wait for
+BLOCKS_AHEAD = 4  # enough for the threads to have work while this one has a block full of hits
+
+
+@dataclass(slots=True)
+class _Block:
+    """A piece of a log that ends with a line: its hits, each with the line breaks before it, and all its line breaks."""
+
+    index: int
+    offset: int
+    data: bytes
+    hits: list[tuple[int, LineHits]]
+    breaks: int
+    first_line: int = 0
 
 
 class Reader:
@@ -31,7 +49,7 @@ class Reader:
         self.signatures = {row.id: row for row in signatures if row.where != "scheduler"}
         self._extracts = {row.id: re.compile(row.extracts) for row in signatures if row.extracts}
         self.events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
-        self._pace = MultiPattern(pace.PATTERNS, dense_hits=8000)
+        self._pace = MultiPattern(pace.PATTERNS)
 
     def read(
         self, logs: Sequence[LogSource], *, near: datetime | None, nodes: Collection[str] = (), task_count: int | None = None
@@ -45,73 +63,81 @@ class Reader:
         return reading
 
     def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
-        state = LogLines(log.name, reading, near, self.signatures, self._extracts)
+        lines = LogLines(log.name, reading, near, self.signatures, self._extracts)
         line = log.starts_at_line
-        previous: tuple[int, bytes, int] | None = None
+        latest: deque[_Block] = deque()  # not yet sampled: the end of the log is sampled whole, and where it is shows at the end
+        size = 0
         with log.stream() as stream:
-            for index, (offset, block, hits) in enumerate(self._scanned(stream)):
-                if index == 0:
-                    reading.progress += ProgressReader().read(block[:PROGRESS_BYTES]) if len(block) > PROGRESS_BYTES else ()
-                if previous is not None:
-                    self._take_pace(state, *previous, sampled=index <= 1 or offset < WHOLE_BYTES or index % WINDOW_EVERY == 0)
-                previous = (offset, block, line)
-                line = self._take_events(state, offset, block, hits, first_line=line)
-        if previous is not None:
-            self._take_pace(state, *previous, sampled=True)
-            reading.bytes += previous[0] + len(previous[1])
-            state.take_tail(previous[1][-TAIL_LINES_BYTES:])
-            reading.progress += ProgressReader().read(_tail(previous[1], PROGRESS_BYTES))
+            for block in self._matched(stream):
+                if block.offset == 0 and len(block.data) > PROGRESS_BYTES:
+                    reading.progress += ProgressReader().read(block.data[:PROGRESS_BYTES])
+                block.first_line = line
+                for breaks, hit in block.hits:
+                    lines.take(block.data, hit, offset=block.offset, line=line + breaks)
+                line += block.breaks
+                size = block.offset + len(block.data)
+                latest.append(block)
+                if len(latest) > TAIL_BLOCKS:
+                    oldest = latest.popleft()
+                    if oldest.offset < WHOLE_BYTES or oldest.index % WINDOW_EVERY == 0:
+                        self._take_pace(lines, oldest, most=MARKS_BETWEEN if oldest.index else MARKS_AT_AN_END)
+        for block in latest:
+            self._take_pace(lines, block, most=MARKS_AT_AN_END if block.index == 0 or block is latest[-1] else MARKS_BETWEEN)
+        if latest:
+            end = b"".join(block.data for block in list(latest)[-2:])  # the last block alone may be a line
+            lines.take_tail(end[-TAIL_LINES_BYTES:])
+            reading.progress += ProgressReader().read(_tail(end, PROGRESS_BYTES))
+        reading.bytes += size
         reading.lines = max(reading.lines, line)
-        state.finish()
+        lines.finish()
 
-    def _scanned(self, stream: BinaryIO) -> Iterator[tuple[int, bytes, list[LineHits]]]:
-        """Blocks with their hits, one block ahead on a second thread: reading and matching release the GIL, so they go on while
-        Python counts lines and takes hits apart."""
-        blocks = scan.blocks(stream)
-
-        def scanned_next() -> tuple[int, bytes, list[LineHits]] | None:
-            item = next(blocks, None)
-            return None if item is None else (*item, list(self.events.scan(item[1])))
-
-        first = scanned_next()
+    def _matched(self, stream: BinaryIO) -> Iterator[_Block]:
+        """Blocks with their hits, in order, some of them matched ahead: matching releases the GIL, so that other blocks are matched
+        while Python counts lines and takes hits apart."""
+        blocks = enumerate(scan.blocks(stream))
+        first = next(blocks, None)
         if first is None:
             return
-        if len(first[1]) < scan.READ_BYTES:  # a small log is done before a thread has started
-            yield first
-            yield from iter(scanned_next, None)
+        yield self._block(*first)
+        if len(first[1][1]) < scan.READ_BYTES:  # a small log is done before a thread has started
+            yield from (self._block(*item) for item in blocks)
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="scan") as pool:
-            ahead = pool.submit(scanned_next)
-            yield first
-            while (item := ahead.result()) is not None:
-                ahead = pool.submit(scanned_next)
-                yield item
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="scan") as pool:
+            ahead: deque[Future[_Block]] = deque()
+            for item in blocks:
+                ahead.append(pool.submit(self._block, *item))
+                if len(ahead) > BLOCKS_AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
-    def _take_events(self, state: LogLines, offset: int, block: bytes, hits: Sequence[LineHits], *, first_line: int) -> int:
-        """Hands every hit on; returns the line number after the block. Counting lines costs as much as matching: once is enough."""
-        line, counted = first_line, 0
-        for hit in hits:
-            line += block.count(b"\n", counted, hit.start)
+    def _block(self, index: int, read: tuple[int, bytes]) -> _Block:
+        """One block matched, each hit with the line breaks before it. Counting them costs half of what matching does: once is enough."""
+        offset, data = read
+        hits: list[tuple[int, LineHits]] = []
+        breaks = counted = 0
+        for hit in self.events.scan(data):
+            breaks += scan.line_breaks(data, counted, hit.start)
             counted = hit.start
-            state.take(block, hit, offset=offset, line=line)
-        return line + block.count(b"\n", counted)
+            hits.append((breaks, hit))
+        return _Block(index, offset, data, hits, breaks + scan.line_breaks(data, counted, len(data)))
 
-    def _take_pace(self, state: LogLines, offset: int, block: bytes, first_line: int, *, sampled: bool) -> None:
-        if not sampled:
-            return
-        line, counted = first_line, 0
-        hits = list(self._pace.scan(block))
-        if len(hits) > MARKS_A_BLOCK:
-            hits = hits[: MARKS_A_BLOCK // 2] + hits[-MARKS_A_BLOCK // 2 :]
+    def _take_pace(self, lines: LogLines, block: _Block, *, most: int) -> None:
+        """Progress lines of one block, at most so many of them: of its beginning and of its end."""
+        line, counted, data = block.first_line, 0, block.data
+        hits = list(self._pace.scan(data, dense_hits=DENSE_PROGRESS * most))
+        if len(hits) > most:
+            hits = hits[: most // 2] + hits[-most // 2 :]
         for hit in hits:
-            line += block.count(b"\n", counted, hit.start)
+            line += scan.line_breaks(data, counted, hit.start)
             counted = hit.start
-            text = block[hit.start : min(hit.end, hit.start + 2000)].decode(errors="replace")
-            prefixed = parse_prefix(text, near=state.near)
-            stream = f"{state.name}:{prefixed.rank}:{prefixed.node}"
-            mark = pace.mark_of(prefixed.text, position=state.base + offset + hit.start, line=line, at=prefixed.at, stream=stream)
+            text = data[hit.start : min(hit.end, hit.start + 2000)].decode(errors="replace")
+            prefixed = parse_prefix(text, near=lines.near)
+            stream = f"{lines.name}:{prefixed.rank}:{prefixed.node}"
+            position = lines.base + block.offset + hit.start
+            mark = pace.mark_of(prefixed.text, position=position, line=line, at=prefixed.at, stream=stream)
             if mark is not None:
-                state.reading.marks.append(mark)
+                lines.reading.marks.append(mark)
 
 
 def _settle_labels(reading: Reading, task_count: int | None, node_count: int) -> None:
@@ -131,5 +157,6 @@ def _settle_labels(reading: Reading, task_count: int | None, node_count: int) ->
 
 
 def _tail(block: bytes, size: int) -> bytes:
-    """The last lines of a block, beginning with a whole one."""
-    return block if len(block) <= size else block[block.find(b"\n", len(block) - size) + 1 :]
+    """The last lines of a block, beginning with a whole one where one begins there."""
+    end = block[-size:]
+    return end if len(block) <= size else end[min((at + 1 for at in (end.find(b"\n"), end.find(b"\r")) if at >= 0), default=0) :]
