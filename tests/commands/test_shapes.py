@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
-from activities.records import Decision, DecisionKind, Milestones, Mode, Outcome, OutcomeState, Progress, Step
-from tests.builders import NOON, a_decision, a_judgement, a_recommendation, after, an_incident
+import pytest
+
+from activities.records import Decision, DecisionKind, Milestones, Mode, Outcome, OutcomeState, Progress, Step, SymptomKind
+from tests.builders import NOON, a_decision, a_judgement, a_recommendation, a_symptom, after, an_incident
 from tests.commands.states import a_state
 from workers.commands.shapes import job_document, job_row, judgement_document, moment
-from workflows.state import Stage
+from workflows.state import Stage, TrainingJobState
 
 
 def keys(value: Any) -> Any:
@@ -75,6 +77,7 @@ def test_jobs_tells_which_recommendation_waits_for_a_person() -> None:
     )
     row = job_row(waiting)
     assert (row["needs_approval"], row["digest"], row["incidents"]) == (True, recommendation.digest, 1)
+    assert row["needs_you"] == "decision"
 
 
 def test_a_decided_recommendation_is_not_offered_again() -> None:
@@ -86,6 +89,40 @@ def test_a_decided_recommendation_is_not_offered_again() -> None:
 def test_that_a_job_waits_is_told_also_where_no_worker_tells_for_what() -> None:
     row = job_row(a_state(stage=Stage.AWAITING_DECISION))
     assert (row["needs_approval"], row["digest"]) == (True, None)
+
+
+def a_held_job(**changes: Any) -> TrainingJobState:
+    """Its last incident was left to a person, and it has ended."""
+    incident = an_incident(outcome=Outcome(state=OutcomeState.HELD, summary="the breaker is tripped"), progress=Progress(iteration=40))
+    return a_state(**{"stage": Stage.FOLLOWING, "incidents": (incident,), **changes})
+
+
+def test_a_job_that_was_left_to_a_person_says_so_and_why() -> None:
+    row = job_row(a_held_job())
+    assert (row["needs_you"], row["outcome"], row["needs_approval"]) == ("held", "the breaker is tripped", False)
+    failed = an_incident(outcome=Outcome(state=OutcomeState.FAILED, summary="Slurm would not requeue"))
+    assert job_row(a_held_job(incidents=(failed,)))["needs_you"] == "failed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"stage": Stage.VERIFYING}, {"stage": Stage.ACTING}, {"stage": Stage.ENDED}, {"incidents": ()}],
+    ids=["another hand restarted it", "we act on another incident", "Slurm knows it no more", "nothing happened"],
+)
+def test_a_job_needs_nobody_once_something_is_done_about_it(changes: dict[str, Any]) -> None:
+    assert job_row(a_held_job(**changes))["needs_you"] is None
+
+
+@pytest.mark.parametrize("outcome", [state for state in OutcomeState if state not in (OutcomeState.HELD, OutcomeState.FAILED)])
+def test_what_was_decided_and_done_needs_nobody(outcome: OutcomeState) -> None:
+    assert job_row(a_held_job(incidents=(an_incident(outcome=Outcome(state=outcome)),)))["needs_you"] is None
+
+
+def test_a_hang_that_was_left_to_a_person_and_steps_again_needs_nobody() -> None:
+    held = a_held_job().incidents[0].model_copy(update={"symptom": a_symptom(SymptomKind.HANG)})
+    standing = a_held_job(stage=Stage.WATCHING, incidents=(held,), progress=Progress(iteration=40))
+    assert job_row(standing)["needs_you"] == "held"
+    assert job_row(standing, Progress(iteration=41))["needs_you"] is None
 
 
 def test_diagnose_has_the_documented_shape() -> None:

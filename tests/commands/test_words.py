@@ -2,11 +2,13 @@
 
 import pytest
 
-from tests.builders import a_job
+from activities.records import Outcome, OutcomeState
+from tests.builders import a_job, an_incident
 from tests.commands.states import a_state
 from workers.commands.jobs import LONGEST_NAME, as_table
 from workers.commands.lookup import Found
 from workers.commands.options import complain, screen, tell
+from workflows.state import Stage
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07name\nline two\u202e[red]x[/red] :smile:"
 
@@ -31,3 +33,12 @@ def test_no_name_moves_the_cursor_or_pushes_the_other_columns_out(capsys: pytest
     assert len(told.splitlines()) == 2
     assert "no fault [2J seen" in told
     assert name[: LONGEST_NAME + 1] not in told
+
+
+def test_a_job_left_to_a_person_says_so_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    held = an_incident(outcome=Outcome(state=OutcomeState.HELD, summary="the breaker is tripped since noon"))
+    state = a_state(stage=Stage.FOLLOWING, incidents=(held,), summary="the job has ended")
+    screen(wide=True).print(as_table([Found("job/alpha/1/1", state, state.progress)]))
+    heading, line = capsys.readouterr().out.splitlines()
+    assert line[heading.index("NEEDS YOU") :].startswith("held ")
+    assert "held: the breaker is tripped since noon" in line

@@ -10,7 +10,7 @@ from activities.slurm.hostlist import collect
 from workers.client import connect
 from workers.commands.lookup import Found, read_jobs
 from workers.commands.options import ConfigOption, JsonOption, complain, open_configuration, print_json, run, screen, tell
-from workers.commands.shapes import job_row, pending_recommendation
+from workers.commands.shapes import Json, job_row, pending_recommendation
 from workers.commands.words import action_in_words, clipped, printable
 
 LONGEST_NAME = 40  # letters; Slurm takes names of a thousand, and one of them would push every other column off the screen
@@ -21,7 +21,7 @@ def jobs(
     include_closed: Annotated[bool, typer.Option("--all", help="Also jobs that are no longer watched.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the watched jobs, newest first, and which of them wait for a decision."""
+    """List the watched jobs, newest first, and which of them need you: to decide, or because nothing was done."""
     configuration = open_configuration(config)
     found, problems = run(_read(configuration, include_closed))
     for problem in problems:
@@ -44,9 +44,9 @@ async def _read(configuration: Configuration, include_closed: bool) -> tuple[lis
 
 
 def as_table(found: list[Found]) -> Table:
-    """One row a job, each on one line; what waits for a person names its digest."""
+    """One row a job, each on one line; what waits for a person names its digest, what was left to one says why."""
     table = Table(box=None)
-    for heading in ("JOB", "NAME", "USER", "STATE", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES"):
+    for heading in ("JOB", "NAME", "USER", "STATE", "NEEDS YOU", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES"):
         table.add_column(heading, no_wrap=True)
     table.add_column("WHERE IT STANDS", no_wrap=True, overflow="ellipsis")
     for each in found:
@@ -58,9 +58,15 @@ def as_table(found: list[Found]) -> Table:
             clipped(row["job"]["name"], LONGEST_NAME),
             row["job"]["user"],
             row["state"],
+            row["needs_you"] or "-",
             row["mode"],
             *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
             collect(nodes) if nodes else "-",
-            printable(f"{pending.digest}: {action_in_words(pending)}?" if pending else each.state.summary),
+            printable(f"{pending.digest}: {action_in_words(pending)}?" if pending else _standing(row)),
         )
     return table
+
+
+def _standing(row: Json) -> str:
+    """Where a job with nothing to decide stands: why nothing was done, where that is what a person has to mend."""
+    return f"{row['needs_you']}: {row['outcome']}" if row["needs_you"] and row["outcome"] else str(row["summary"])

@@ -6,6 +6,7 @@ Called by `jobs`, `show`, `breaker` and `diagnose`.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from activities.records import (
@@ -16,11 +17,13 @@ from activities.records import (
     Judgement,
     Milestones,
     Outcome,
+    OutcomeState,
     PrimaryEvent,
     Progress,
     Recommendation,
     Suspect,
     Symptom,
+    SymptomKind,
 )
 from workflows.state import Stage, TrainingJobState
 
@@ -65,7 +68,29 @@ def job_row(state: TrainingJobState, progress: Progress | None = None, extra_war
         # By the stage, not by `pending`: without a worker the stage is known and the recommendation is not.
         "needs_approval": state.stage is Stage.AWAITING_DECISION,
         "digest": pending.digest if pending else None,
+        "needs_you": need.value if (need := needs_you(state, progress or state.progress)) else None,
+        "outcome": state.incidents[-1].outcome.summary if state.incidents else None,
     }
+
+
+class Need(StrEnum):
+    """Why a job's line asks for a person."""
+
+    DECISION = "decision"  # a recommendation waits for approval
+    HELD = "held"  # nothing was done and nothing will be: policy or a guard rail left it to a person
+    FAILED = "failed"  # what was to be done could not be done
+
+
+def needs_you(state: TrainingJobState, progress: Progress) -> Need | None:
+    """What only a person can do now for this job, or None. `progress`: as its watch last told."""
+    if state.stage is Stage.AWAITING_DECISION:
+        return Need.DECISION
+    if state.stage not in (Stage.WATCHING, Stage.FOLLOWING) or not state.incidents:
+        return None
+    newest = state.incidents[-1]
+    if newest.symptom.kind is SymptomKind.HANG and (progress.iteration or 0) > (newest.progress.iteration or 0):
+        return None  # it steps again
+    return {OutcomeState.HELD: Need.HELD, OutcomeState.FAILED: Need.FAILED}.get(newest.outcome.state)
 
 
 def pending_recommendation(state: TrainingJobState) -> Recommendation | None:
