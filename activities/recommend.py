@@ -55,6 +55,7 @@ class Proposal(Record):
     override_no_requeue: bool = False
     spare_nodes: int = 0
     partition_nodes: int = 0
+    withheld: str = Field(default="", description="why the cluster's guard rails did not permit it, where they did not")
 
 
 class Recommend:

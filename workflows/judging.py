@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.classify import Classify, ClassifyRequest
     from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest
     from activities.recommend import Proposal, Recommend, RecommendRequest
-    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Opinion, OutcomeState, Permission, WatchResult
+    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Opinion, Permission, WatchResult
     from workflows.left_alone import no_proposal, unjudged
     from workflows.memory import Memory
     from workflows.state import Stage
@@ -124,10 +124,10 @@ class Judging:
         self._memory.story().step("recommended", f"{recommendation.in_short}: {recommendation.why}", recommended=True)
         return proposal
 
-    async def permits(self, proposal: Proposal) -> bool:
-        """The cluster's guard rails are asked before each action; their no holds the job for a person."""
+    async def permission(self, proposal: Proposal) -> Permission:
+        """What the cluster's guard rails say to this action. No answer is no."""
         incident = self._memory.incident()
-        permission: Permission = await self._judge(
+        return await self._judge(
             ClusterDesk.permit_action,
             PermissionRequest(
                 cluster=self._memory.state.key.cluster,
@@ -144,10 +144,6 @@ class Judging:
             ),
             otherwise=Permission(granted=False, why="the cluster's guard rails did not answer within an hour"),
         )
-        if not permission.granted:
-            self._memory.story().step("held_by_guard_rails", permission.why)
-            self._memory.story().state(OutcomeState.HELD, permission.why)
-        return permission.granted
 
     async def _ask(self, name: str, request: OpinionRequest) -> Opinion:
         method = Attribute.ask_attrsvc if name == "ask_attrsvc" else Attribute.ask_operator_service

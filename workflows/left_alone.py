@@ -22,6 +22,8 @@ def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, st
     match decision.kind, recommendation.action:
         case DecisionKind.OBSERVED, _:
             return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.in_short}"
+        case DecisionKind.EXPIRED, _ if proposal.withheld:
+            return OutcomeState.HELD, f"{proposal.withheld}; nobody approved it before it expired ({recommendation.expiry_reason})"
         case DecisionKind.EXPIRED, _:
             return OutcomeState.NOT_ACTED, f"expired: {recommendation.expiry_reason or 'nobody decided in time'}"
         case DecisionKind.REJECTED, _:
@@ -32,6 +34,15 @@ def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, st
             return OutcomeState.NOT_ACTED, recommendation.why
         case _:
             return OutcomeState.HELD, recommendation.why
+
+
+def withheld(proposal: Proposal, why: str, incident: Incident) -> Proposal:
+    """The same for a person to approve: the cluster's guard rails said no. Sealed anew, for the reason stands in what is approved."""
+    recommendation = proposal.recommendation.model_copy(
+        update={"needs_approval": True, "why": f"{proposal.recommendation.why}; not done, approve it when it may be: {why}"}
+    )
+    sealed = recommendation.sealed(incident_id=incident.id, restart_count=incident.restart_count)
+    return proposal.model_copy(update={"recommendation": sealed, "withheld": why})
 
 
 def unjudged(symptom: Symptom) -> Judgement:

@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.reschedule import MutationRequest
     from workflows.decision import DecisionDesk
     from workflows.judging import Judging
-    from workflows.left_alone import left_alone
+    from workflows.left_alone import left_alone, withheld
     from workflows.memory import Memory
     from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
     from workflows.state import Stage, TrainingJobState
@@ -60,6 +60,7 @@ class TrainingJob:
                 incident = await self._judging.attribute(incident)
                 proposal = await self._judging.recommend(incident)
                 decision = await self._decide(proposal)
+                decision, proposal = await self._permitted(decision, proposal)
                 goes_on = await self._carry_out(decision, proposal)
                 if goes_on:
                     await self._pass_on()
@@ -113,9 +114,29 @@ class TrainingJob:
             decision = self._memory.decision(DecisionKind.AUTO, BACKSTAY, f"mode auto, rule {recommendation.rule}")
         else:
             decision = await self._await_person(proposal)
+        return self._decided(decision)
+
+    def _decided(self, decision: Decision) -> Decision:
         self._memory.change_incident(decision=decision)
         self._memory.story().step("decided", f"{decision.kind} by {decision.actor}: {decision.reason}".rstrip(": "), decided=True)
         return decision
+
+    async def _permitted(self, decision: Decision, proposal: Proposal) -> tuple[Decision, Proposal]:
+        """The cluster's guard rails are asked before each action. Their no leaves the recommendation to a person, who approves it once the
+        breaker is reset or there is room; then they are asked again. Returns what may be carried out: a decision to act is permitted."""
+        asked = proposal
+        while _acts(decision, asked):
+            permission = await self._judging.permission(asked)
+            if permission.granted:
+                if asked is not proposal:
+                    self._memory.story().state(OutcomeState.IN_PROGRESS, "")
+                break
+            asked = withheld(proposal, permission.why, self._memory.incident())
+            self._memory.change_incident(recommendation=asked.recommendation, decision=None)
+            self._memory.story().step("held_by_guard_rails", permission.why)
+            self._memory.story().state(OutcomeState.HELD, permission.why)
+            decision = self._decided(await self._await_person(asked))
+        return decision, asked
 
     async def _await_person(self, proposal: Proposal) -> Decision:
         """Until a person decides, the recommendation expires, or another hand's act supersedes it."""
@@ -157,18 +178,16 @@ class TrainingJob:
     async def _carry_out(self, decision: Decision, proposal: Proposal) -> bool:
         """Acts where the decision says so, verifies what follows. True when there is more of this job to watch."""
         story = self._memory.story()
-        acts = decision.kind in (DecisionKind.APPROVED, DecisionKind.AUTO) and proposal.changes_slurm
         if decision.kind is DecisionKind.SUPERSEDED:
             story.state(OutcomeState.NOT_ACTED, f"superseded: {decision.reason}")
             # A job that merely ended or went on is looked at afresh: what it needs now is another recommendation.
             goes_on = await self._verify_others() if self._memory.runs_again() else True
-        elif acts and await self._judging.permits(proposal):
+        elif _acts(decision, proposal):
             goes_on = await self._act(proposal)
         else:
-            if not acts:
-                story.state(*left_alone(decision, proposal))
+            story.state(*left_alone(decision, proposal))
             goes_on = await self._follow()
-        # What was decided but not permitted, or refused by Slurm, was no restart: it must not count as one that brought nothing.
+        # What was decided but refused by Slurm was no restart: it must not count as one that brought nothing.
         self._memory.remember(acted=self._memory.incident().outcome.milestones.acted is not None)
         return goes_on
 
@@ -332,6 +351,11 @@ class TrainingJob:
         self._memory.enter(Stage.ENDED, words)
         await workflow.wait_condition(workflow.all_handlers_finished)
         return self._memory.state
+
+
+def _acts(decision: Decision, proposal: Proposal) -> bool:
+    """True when what was decided changes something in Slurm."""
+    return decision.kind in (DecisionKind.APPROVED, DecisionKind.AUTO) and proposal.changes_slurm
 
 
 def _says_more(change: "asyncio.Task[Change]") -> bool:

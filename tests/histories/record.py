@@ -159,8 +159,30 @@ async def held_by_breaker() -> Histories:
     world = World(policy(Mode.AUTO))
     world.permission = Permission(granted=False, why="the breaker is tripped: 6 jobs failed within 10 min")
     world.script.append(crashes())
-    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    world.changes.extend([a_change(ChangeKind.UNCHANGED), a_change(ChangeKind.FORGOTTEN)])
     return await played(world)
+
+
+@scenario
+async def held_by_breaker_and_approved_after_its_reset() -> Histories:
+    """Approved too early, it is refused again."""
+    world = World(policy(Mode.AUTO))
+    world.permission = Permission(granted=False, why="the breaker is tripped: 6 jobs failed within 10 min")
+
+    async def approve(handle: JobHandle) -> None:
+        too_early = await decision_of(handle, approve=True)
+        world.permission = Permission(granted=False, why="10 actions in the last 60 min")
+        await handle.execute_update(TrainingJob.decide, too_early)
+        while True:
+            request = await decision_of(handle, approve=True)
+            if request.digest != too_early.digest:
+                break
+            await asyncio.sleep(0.05)
+        world.permission = Permission(granted=True, why="reset")
+        await handle.execute_update(TrainingJob.decide, request)
+
+    world.script.extend([crashes(), *recovers(), ends()])
+    return await played(world, approve)
 
 
 @scenario

@@ -66,6 +66,22 @@ async def until_pending(handle: Handle) -> Incident:
         await asyncio.sleep(0.05)
 
 
+async def until_withheld(handle: Handle, *, times: int) -> Incident:
+    """The incident that waits for a decision after the guard rails have said no so often."""
+    while True:
+        incident = await until_pending(handle)
+        if step_names(incident).count("held_by_guard_rails") == times:
+            return incident
+        await asyncio.sleep(0.05)
+
+
+async def approve(handle: Handle, incident: Incident, *, yes: bool = True) -> None:
+    """What bob says to what is pending."""
+    assert incident.recommendation is not None
+    request = DecisionRequest(approve=yes, actor="bob", digest=incident.recommendation.digest)
+    await handle.execute_update(TrainingJob.decide, request)
+
+
 async def test_auto_restarts_off_the_suspect_and_calls_it_recovered_only_at_a_newer_checkpoint(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), *recovers(checkpoint=120), ends()])
@@ -339,16 +355,104 @@ async def test_three_restarts_without_a_new_checkpoint_end_in_stop(env: Workflow
     assert "checkpoint" in last.why
 
 
-async def test_a_tripped_breaker_holds_the_job_for_a_person(env: WorkflowEnvironment) -> None:
+TRIPPED = Permission(granted=False, why="the breaker is tripped: 6 jobs failed within 10 min")
+FULL = Permission(granted=False, why="10 actions in the last 60 min")
+
+
+async def test_what_a_tripped_breaker_withheld_is_held_when_nobody_approves_it_in_time(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
-    world.permission = Permission(granted=False, why="the breaker is tripped: 6 jobs failed within 10 minutes")
+    world.permission = TRIPPED
     world.script.append(crashes())
-    world.changes.append(forgotten())
+    world.changes.extend([_change(ChangeKind.UNCHANGED), forgotten()])
     async with watched(env, world) as handle:
         end = await handle.result()
-    assert end.incidents[0].outcome.state is OutcomeState.HELD
-    assert "breaker" in end.incidents[0].outcome.summary
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert incident.decision.kind is DecisionKind.EXPIRED
+    assert incident.outcome.state is OutcomeState.HELD
+    assert "breaker is tripped" in incident.outcome.summary
+    assert "nobody approved" in incident.outcome.summary
     assert (await world.now()).restart_count == 0
+    assert [past.acted for past in end.history.incidents] == [False]
+
+
+@pytest.mark.parametrize("refusal", [TRIPPED, FULL], ids=["breaker", "action window"])
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.APPROVE])
+async def test_what_the_guard_rails_withheld_is_done_once_a_person_approves_it_and_they_permit_it(
+    env: WorkflowEnvironment, mode: Mode, refusal: Permission
+) -> None:
+    world = World(policy(mode))
+    world.script.extend([crashes(checkpoint=100), *recovers(checkpoint=120), ends()])
+    world.permission = refusal
+    async with watched(env, world) as handle:
+        if mode is Mode.APPROVE:
+            await approve(handle, await until_pending(handle))
+        pending = await until_withheld(handle, times=1)
+        assert pending.outcome.state is OutcomeState.HELD
+        recommendation = pending.recommendation
+        assert recommendation is not None
+        assert recommendation.expires_at is not None
+        assert refusal.why in recommendation.why
+        assert (await world.now()).restart_count == 0
+        world.permission = Permission(granted=True, why="reset")
+        await approve(handle, pending)
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert (incident.decision.kind, incident.decision.actor) == (DecisionKind.APPROVED, "bob")
+    assert incident.decision.digest == recommendation.digest
+    assert incident.outcome.state is OutcomeState.RECOVERED
+    assert (await world.now()).excluded_nodes == ("node-002",)
+    assert end.history.restarts == 1
+
+
+async def test_an_approval_that_the_guard_rails_refuse_again_keeps_waiting_and_says_so(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(), *recovers(), ends()])
+    world.permission = TRIPPED
+    async with watched(env, world) as handle:
+        first = await until_withheld(handle, times=1)
+        world.permission = FULL
+        await approve(handle, first)
+        second = await until_withheld(handle, times=2)
+        assert first.recommendation is not None
+        assert second.recommendation is not None
+        assert FULL.why in second.recommendation.why
+        assert TRIPPED.why not in second.recommendation.why, "each reason in its turn"
+        with pytest.raises(WorkflowUpdateFailedError):
+            await approve(handle, first)
+        world.permission = Permission(granted=True, why="room again")
+        await approve(handle, second)
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
+    assert len(world.permissions_asked) == 3
+
+
+async def test_what_was_withheld_may_be_rejected(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.permission = TRIPPED
+    world.script.append(crashes())
+    async with watched(env, world) as handle:
+        pending = await until_withheld(handle, times=1)
+        world.changes.append(forgotten())
+        await approve(handle, pending, yes=False)
+        end = await handle.result()
+    assert end.incidents[0].outcome.state is OutcomeState.NOT_ACTED
+    assert "rejected by bob" in end.incidents[0].outcome.summary
+
+
+async def test_what_was_withheld_is_superseded_when_someone_restarts_the_job(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.permission = TRIPPED
+    world.script.extend([crashes(), *recovers(), ends()])
+    world.before_change = lambda: world.cluster.requeue(world.job_id)
+    world.changes.append(_change(ChangeKind.REQUEUED))
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    assert end.incidents[0].decision is not None
+    assert end.incidents[0].decision.kind is DecisionKind.SUPERSEDED
+    assert "another hand" in end.incidents[0].outcome.summary
+    assert end.history.restarts == 0
 
 
 async def test_an_application_bug_is_stopped_with_its_reason(env: WorkflowEnvironment) -> None:

@@ -9,9 +9,10 @@ from activities.configuration import Configuration
 from activities.slurm.hostlist import collect
 from workers.client import connect
 from workers.commands.lookup import Found, read_jobs
-from workers.commands.options import ConfigOption, JsonOption, complain, open_configuration, print_json, run, screen, tell
+from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
 from workers.commands.shapes import Json, job_row, pending_recommendation
-from workers.commands.words import action_in_words, clipped, printable
+from workers.commands.terminal import complain, print_json, printable, screen, tell
+from workers.commands.words import action_in_words, clipped
 
 LONGEST_NAME = 40  # letters; Slurm takes names of a thousand, and one of them would push every other column off the screen
 
@@ -62,7 +63,7 @@ def as_table(found: list[Found]) -> Table:
             row["mode"],
             *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
             collect(nodes) if nodes else "-",
-            printable(f"{pending.digest}: {action_in_words(pending)}?" if pending else _standing(row)),
+            printable(f"{pending.digest}: {action_in_words(pending)}? {row['outcome']}".strip() if pending else _standing(row)),
         )
     return table
 
