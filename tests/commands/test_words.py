@@ -3,11 +3,11 @@
 import pytest
 
 from activities.records import Outcome, OutcomeState
-from tests.builders import a_job, an_incident
+from tests.builders import a_job, a_recommendation, an_incident
 from tests.commands.states import a_state
 from workers.commands.jobs import LONGEST_NAME, as_table
 from workers.commands.lookup import Found
-from workers.commands.options import complain, screen, tell
+from workers.commands.terminal import complain, screen, tell
 from workflows.state import Stage
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07name\nline two\u202e[red]x[/red] :smile:"
@@ -42,3 +42,12 @@ def test_a_job_left_to_a_person_says_so_in_its_line(capsys: pytest.CaptureFixtur
     heading, line = capsys.readouterr().out.splitlines()
     assert line[heading.index("NEEDS YOU") :].startswith("held ")
     assert "held: the breaker is tripped since noon" in line
+
+
+def test_what_waits_because_the_guard_rails_refused_it_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = Outcome(state=OutcomeState.HELD, summary="the breaker is tripped since noon")
+    pending = an_incident(recommendation=a_recommendation(), decision=None, outcome=refused)
+    state = a_state(stage=Stage.AWAITING_DECISION, incidents=(pending,))
+    screen(wide=True).print(as_table([Found("job/alpha/1/1", state, state.progress)]))
+    [_, line] = capsys.readouterr().out.splitlines()
+    assert f"{a_recommendation().digest}: restart without node-002? the breaker is tripped since noon" in line

@@ -20,19 +20,11 @@ from activities.configuration import Configuration
 from activities.records import BreakerReset, BreakerTrip, ClusterState, NodeClearance
 from activities.records import as_json as plain
 from workers.client import connect
-from workers.commands.errors import BadUsage, CommandFailed, Unreachable, refusal
+from workers.commands.errors import BadUsage, CommandFailed, Unreachable
+from workers.commands.explaining import refusal
 from workers.commands.lookup import QUERY_PATIENCE
-from workers.commands.options import (
-    ActorOption,
-    ConfigOption,
-    JsonOption,
-    ReasonOption,
-    actor_or_login,
-    open_configuration,
-    print_json,
-    run,
-    tell,
-)
+from workers.commands.options import ActorOption, ConfigOption, JsonOption, ReasonOption, actor_or_login, open_configuration, run
+from workers.commands.terminal import print_json, tell
 from workers.commands.words import clock
 
 BUSY_TRIES = 10
@@ -156,6 +148,7 @@ def in_words(cluster: str, state: ClusterState) -> Iterator[str]:
         by = f" by {state.breaker.tripped_by}" if state.breaker.tripped_by else ""
         yield f"cluster {cluster}: the breaker has been tripped{by} since {clock(tripped)} UTC: {state.breaker.reason}"
         yield "  Backstay recommends but does not act; once you know the cause: backstay breaker reset --reason WHY"
+        yield "  what it holds back waits, until it expires, for your approval after that: backstay jobs, backstay approve JOB"
     else:
         last = f"; last reset {clock(state.breaker.reset_at)} UTC by {state.breaker.reset_by}" if state.breaker.reset_at else ""
         yield f"cluster {cluster}: the breaker is closed, Backstay may act{last}"
