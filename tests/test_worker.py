@@ -27,7 +27,8 @@ from activities.configuration import Configuration
 from activities.slurm.commands import CommandScheduler
 from activities.slurm.simulated import SimulatedCluster
 from workers.client import SearchAttributesMissing
-from workers.commands.errors import ExitCode, explain
+from workers.commands.errors import ExitCode
+from workers.commands.explaining import explain
 from workers.handover import AT_ONCE, Handover
 from workers.worker import ATTRIBUTE_TYPES, register_search_attributes, run_worker, scheduler_of, steps_of
 

@@ -35,7 +35,7 @@ from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from tests.builders import a_suspect, an_attribution
 from tests.e2e.server import Server
-from workers.commands.errors import refusal
+from workers.commands.explaining import refusal
 from workers.embedded.temporal import EmbeddedTemporal, Origin, Program, find_program
 from workflows.cluster import Cluster, ClusterStart
 

@@ -10,7 +10,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.configuration import Configuration
 from activities.records import Decision, DecisionRequest
 from workers.client import connect
-from workers.commands.errors import CommandFailed, Unreachable, refusal
+from workers.commands.errors import CommandFailed, Unreachable
+from workers.commands.explaining import refusal
 from workers.commands.lookup import QUERY_PATIENCE, find_job, read_job
 from workers.commands.options import (
     ActorOption,
@@ -21,11 +22,10 @@ from workers.commands.options import (
     ReasonOption,
     actor_or_login,
     open_configuration,
-    print_json,
     run,
-    tell,
 )
 from workers.commands.shapes import decision_document, pending_recommendation
+from workers.commands.terminal import print_json, tell
 
 
 def approve(

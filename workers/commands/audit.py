@@ -13,7 +13,8 @@ from workers.client import connect
 from workers.commands.errors import BadUsage
 from workers.commands.facts import Fact, facts_of
 from workers.commands.lookup import find_job, run_chain
-from workers.commands.options import ConfigOption, JobArgument, JsonOption, complain, open_configuration, print_json_line, run, tell
+from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, run
+from workers.commands.terminal import complain, print_json_line, tell
 from workers.commands.words import clock
 
 

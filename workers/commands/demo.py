@@ -10,8 +10,9 @@ import typer
 from workers.client import connect
 from workers.commands.errors import CommandFailed, ExitCode
 from workers.commands.logging import log_to_file
-from workers.commands.options import run, screen
+from workers.commands.options import run
 from workers.commands.stopping import stop_on_signals
+from workers.commands.terminal import screen
 from workers.demo.demo import a_play, configuration_for, perform, recovered, temporal_server, unless_it_dies, working
 from workers.demo.stage import PrivateSlurmError, stage
 from workers.demo.story import milestone_table

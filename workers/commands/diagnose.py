@@ -12,9 +12,10 @@ from activities.diagnosis.engine import Engine
 from activities.policy import Situation, recommend
 from activities.records import Judgement, Recommendation, Symptom, SymptomKind
 from workers.commands.capture import captured, job_of
-from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, tell
+from workers.commands.options import ConfigOption, JsonOption, open_configuration
 from workers.commands.shapes import judgement_document
-from workers.commands.words import action_in_words, diagnosis_in_words, printable, suspects_in_words
+from workers.commands.terminal import print_json, printable, tell
+from workers.commands.words import action_in_words, diagnosis_in_words, suspects_in_words
 
 
 def diagnose(

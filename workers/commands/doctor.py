@@ -4,8 +4,9 @@ import typer
 
 from workers.commands.checks import Check, Status, all_checks
 from workers.commands.errors import ExitCode
-from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, run, screen
+from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
 from workers.commands.reaching import controller_for, scheduler_for
+from workers.commands.terminal import print_json, screen
 
 MARKS = {Status.OK: "ok     ", Status.WARNING: "warning", Status.FAILED: "FAILED "}
 

@@ -12,8 +12,9 @@ from activities.records import Job, JobState, Record
 from activities.reschedule import HOLD_MARK
 from activities.slurm.scheduler import JobUnknown, Scheduler, SchedulerRefused
 from workers.commands.errors import ExitCode
-from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, run, tell
+from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
 from workers.commands.reaching import scheduler_for
+from workers.commands.terminal import print_json, tell
 
 
 class Ending(StrEnum):

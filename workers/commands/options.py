@@ -1,27 +1,21 @@
-"""What every command shares: the options that mean the same everywhere, the configuration file, printing, and the event loop.
+"""What every command shares: the options that mean the same everywhere, the configuration file, and the event loop.
 
 Called by each command. Options are declared once, so that `-c`, `--json` or `--actor` never differ between two commands.
 """
 
 import asyncio
 import getpass
-import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import orjson
 import typer
-from rich.console import Console
 
 from activities.configuration import Configuration
 from activities.loading import ConfigurationError, load_configuration
 from workers.commands.errors import BadUsage
-from workers.commands.words import printable
 
 Answer = TypeVar("Answer")
-
-PIPE_WIDTH = 240  # characters
 
 SITE_CONFIGURATION = Path("/etc/backstay/backstay.yaml")  # where deploy/backstay.service keeps it
 
@@ -74,34 +68,3 @@ def actor_or_login(actor: str | None) -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a container's user without a name; 3.13 raises OSError
         raise BadUsage("your user has no login name here; say who decides with --actor NAME") from error
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on standard output, indented."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
-
-
-def print_json_line(value: Any) -> None:
-    """One JSON document on one line of standard output."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
-
-
-def screen(*, wide: bool = False) -> Console:
-    """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it.
-
-    Args:
-        wide: a table keeps its rows whole where nobody's window is in the way (a pipe or a file).
-    """
-    width = PIPE_WIDTH if wide and not sys.stdout.isatty() else None
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=not wide, width=width)
-
-
-def tell(line: str) -> None:
-    """One line on standard output for people. Job names, comments and log lines are their users' own bytes: whatever could move
-    the cursor, change the title or begin another line is a space by the time it reaches an operator's terminal."""
-    screen().print(printable(line))
-
-
-def complain(sentence: str) -> None:
-    """A sentence on standard error; each of several problems gets a line of its own."""
-    sys.stderr.writelines(f"backstay: {printable(line)}\n" for line in sentence.splitlines())

@@ -8,7 +8,8 @@ import typer
 from activities.configuration import PolicySection
 from activities.policy import Spoken, default_rules, in_words
 from workers.commands.errors import BadUsage
-from workers.commands.options import ConfigOption, JsonOption, open_configuration, print_json, screen
+from workers.commands.options import ConfigOption, JsonOption, open_configuration
+from workers.commands.terminal import print_json, screen
 from workers.commands.words import duration
 
 policy = typer.Typer(name="policy", help="Look at the policy.", no_args_is_help=True)

@@ -3,8 +3,9 @@
 from activities.configuration import Configuration
 from workers.client import connect
 from workers.commands.lookup import Found, find_job, read_job
-from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, print_json, run, tell
+from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, run
 from workers.commands.shapes import job_document
+from workers.commands.terminal import print_json, tell
 from workers.commands.words import job_in_words
 
 

@@ -13,8 +13,9 @@ from activities.configuration import Configuration
 from workers.client import connect
 from workers.commands.errors import BadUsage, Unreachable
 from workers.commands.logging import log_to
-from workers.commands.options import ConfigOption, open_configuration, run, screen
+from workers.commands.options import ConfigOption, open_configuration, run
 from workers.commands.stopping import stop_on_signals
+from workers.commands.terminal import screen
 from workers.embedded.temporal import EmbeddedTemporal, answers
 from workers.worker import run_worker
 

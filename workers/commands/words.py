@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from activities.records import Action, Diagnosis, Incident, Progress, Recommendation, Suspect
 from workers.commands.shapes import pending_recommendation
+from workers.commands.terminal import printable
 from workflows.state import TrainingJobState
 
 
@@ -131,8 +132,3 @@ def clipped(text: str, longest: int) -> str:
     """The text, printable and at most so many letters long."""
     text = printable(text)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def printable(text: str) -> str:
-    """Log text on a person's terminal: escapes and other control characters must not reach it."""
-    return "".join(character if character.isprintable() else " " for character in text)

@@ -6,7 +6,7 @@ from datetime import datetime
 from rich.table import Table
 
 from activities.records import Incident, OutcomeState
-from workers.commands.words import printable
+from workers.commands.terminal import printable
 from workflows.state import TrainingJobState
 
 # Steps of an outcome as people are told them; a step that is not listed is told by its own name.

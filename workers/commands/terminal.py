@@ -1,0 +1,48 @@
+"""What reaches a person's terminal or a pipe: lines and JSON on standard output, sentences on standard error.
+
+Called by each command and by `main`; it knows nothing of ours, so that it is there at once.
+"""
+
+import sys
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+PIPE_WIDTH = 240  # characters
+
+
+def printable(text: str) -> str:
+    """Log text on a person's terminal: escapes and other control characters must not reach it."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output, indented."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def print_json_line(value: Any) -> None:
+    """One JSON document on one line of standard output."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def screen(*, wide: bool = False) -> Console:
+    """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it.
+
+    Args:
+        wide: a table keeps its rows whole where nobody's window is in the way (a pipe or a file).
+    """
+    width = PIPE_WIDTH if wide and not sys.stdout.isatty() else None
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=not wide, width=width)
+
+
+def tell(line: str) -> None:
+    """One line on standard output for people. Job names, comments and log lines are their users' own bytes: whatever could move
+    the cursor, change the title or begin another line is a space by the time it reaches an operator's terminal."""
+    screen().print(printable(line))
+
+
+def complain(sentence: str) -> None:
+    """A sentence on standard error; each of several problems gets a line of its own."""
+    sys.stderr.writelines(f"backstay: {printable(line)}\n" for line in sentence.splitlines())
