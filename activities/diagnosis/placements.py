@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 PATTERN = (
     r"\brank \d+ n[rR]anks \d+ cudaDev \d|world_rank=\d+, local_rank=|Rank +\d+ (?:Group +\d+ +)?Pid +\d+ on "
     r"|global_rank_mapping=|global_ranks=\[|GLOBAL_RANK: \d+, MEMBER: |\b[Gg]lobal rank \d+ |Data for node: \S|App: \d+ Process rank: \d"
-    r"|MPI startup\(\): \d+ +\d+ +[A-Za-z]|Rank=\d+ Node=\S+ Score="
+    r"|MPI startup\(\): \d+ +\d+ +[A-Za-z]|Rank=\d+ Node=\S+ Score=|process rank \d+ with PID \d+ on node |RANK \d+ PID \d+ RUNNING AT "
 )
 _ROWS = (
     # NCCL and RCCL, init.cc: a rank of one communicator; `nvmlDev` counts all devices of the node, `cudaDev` those the process sees.
@@ -26,6 +26,9 @@ _ROWS = (
     re.compile(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/\d+"),
     # Intel MPI with I_MPI_DEBUG of 4 and more.
     re.compile(r"MPI startup\(\): (?P<rank>\d+) +\d+ +(?P<node>[A-Za-z][\w.-]*) "),
+    # Open MPI's and PRRTE's last words, and those of MPICH's and Intel's Hydra.
+    re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>[\w.-]+)"),
+    re.compile(r"RANK (?P<rank>\d+) PID \d+ RUNNING AT (?P<node>[\w.-]+)"),
     # Open MPI and PRRTE, --display-map: processes below the node they are on.
     re.compile(r"App: \d+ Process rank: (?P<rank>\d+)"),
     # NVRx straggler detection, ptl_resiliency/straggler_det_callback.py.
@@ -46,6 +49,7 @@ class Place:
     node: str | None
     device: int | None = None
     size: int | None = None  # of the communicator it is a rank of; None: a rank of the whole job
+    is_own: bool = False  # who prints it speaks of itself, or of a process it started
 
 
 def places_in(text: str, printed_by: str | None) -> Iterator[Place]:
@@ -61,11 +65,12 @@ def places_in(text: str, printed_by: str | None) -> Iterator[Place]:
         groups = match.groupdict()
         node = groups.get("node") or printed_by
         if ranks_said := groups.get("ranks"):
-            yield from (Place(int(number), node) for number in ranks_said.split(",") if number.strip())
+            yield from (Place(int(number), node, is_own=True) for number in ranks_said.split(",") if number.strip())
             return
         device = groups.get("physical") or groups.get("device")
         size = groups.get("size")
-        yield Place(int(match["rank"]), node, int(device) if device else None, int(size) if size else None)
+        is_own = size is None and "node" not in groups and "Process rank: " not in text
+        yield Place(int(match["rank"]), node, int(device) if device else None, int(size) if size else None, is_own)
         return
 
 
@@ -92,7 +97,7 @@ class Placements:
                 self.communicators.setdefault(place.size, {}).setdefault(place.rank, set()).add(place)
                 continue
             self.ranks.setdefault(place.rank, place)
-            if task is not None:
+            if task is not None and place.is_own:
                 self.ranked(place.rank, task)
 
     def labelled(self, task: int, node: str | None) -> None:

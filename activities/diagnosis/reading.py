@@ -34,6 +34,7 @@ STRUCTURE = {
     "_elastic_failed": r"failed \(exitcode: -?\d+\) local_rank: \d+",
     "_elastic_sigterm": r"Sending process \d+ closing signal SIG",
     "_placed": placements.PATTERN,
+    "_ended": r"PID \d+ RUNNING AT \S",
     "_bootstrap": r"Bootstrap : Using \S+:[\d.]+<",
     "_srun_tasks": r"error: [\w.\[\],-]+: tasks? [\d,-]+: ",
     # Read for its prefix alone: which node a rank prints from.
@@ -94,6 +95,7 @@ class Reading:
     marks: list[Mark] = field(default_factory=list)
     phases: list[tuple[int, int, str, str]] = field(default_factory=list)  # position, line, phase, text
     failures: list[Failure] = field(default_factory=list)
+    ended_on: set[str] = field(default_factory=set)  # hosts where Hydra saw a process end badly
     rank_nodes: dict[int, str] = field(default_factory=dict)
     placements: Placements = field(default_factory=Placements)
     address_nodes: dict[str, str] = field(default_factory=dict)
@@ -117,6 +119,7 @@ _WORLD = re.compile(
     r"|num_processes[=:]\s?(\d+)|Starting with (\d+) processes|MEMBER: \d+/(\d+)"
 )
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
+_RUNNING_AT = re.compile(r"RUNNING AT ([\w.-]+)")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
 _BRACKETED = re.compile(r"^\s?\[([^\]\n]{1,120})\]")  # a script's own tag, a node's name somewhere in it
@@ -295,6 +298,9 @@ class LogLines:
                 case "_bootstrap":
                     if node and (found := _BOOTSTRAP.search(raw)):
                         reading.address_nodes.setdefault(found[1], node)
+                case "_ended":
+                    if found := _RUNNING_AT.search(raw):
+                        reading.ended_on.add(found[1])
                 case "_placed":
                     if reading.counts["_placed"] <= PLACEMENTS_KEPT:
                         reading.placements.take(raw, node, prefixed.task)

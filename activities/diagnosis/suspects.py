@@ -42,11 +42,10 @@ class Whereabouts:
             if node := self._node_of_task(task):
                 known[rank] = Place(rank, node)
         for rank, node in self._reading.rank_nodes.items():
-            if self._in_job(node) is None:
-                continue
             device = known[rank].device if rank in known else None
             local = next((row.local_rank for row in self._reading.failures if row.rank == rank and row.local_rank is not None), device)
             known[rank] = Place(rank, node, local)
+        self._has_strangers = any(place.node not in (None, "localhost") and not self._in_job(place.node) for place in known.values())
         named = {rank: Place(rank, self._in_job(place.node), place.device) for rank, place in known.items()}
         return {rank: place for rank, place in named.items() if place.node is not None}
 
@@ -77,11 +76,12 @@ class Whereabouts:
         return nodes[task] if task < len(nodes) and placed.one_task_a_node(self._facts.task_count or len(nodes), len(nodes)) else None
 
     def _is_in_slurms_order(self, per_node: int) -> bool:
-        """False where a rank is known to be elsewhere: a launcher may number the nodes as they joined (torch elastic)."""
+        """False where a rank is known to be elsewhere, or where nodes are numbered by names that sort otherwise than Slurm's list:
+        torch elastic sorts what the hosts call themselves (dynamic_rendezvous.py), `n10` before `n9`."""
         nodes = self._facts.nodes
-        return all(
-            place.node not in nodes or (rank // per_node < len(nodes) and nodes[rank // per_node] == place.node)
-            for rank, place in self._known.items()
+        by_name = self._has_strangers or (self._reading.counts.get("elastic_child_failed", 0) > 0 and list(nodes) != sorted(nodes))
+        return not by_name and all(
+            rank // per_node < len(nodes) and nodes[rank // per_node] == place.node for rank, place in self._known.items()
         )
 
     @property
@@ -157,6 +157,9 @@ class Whereabouts:
         root = next((failure for failure in self._reading.failures if failure.is_root_cause and failure.host), None)
         if root is not None and item.source is not SignalSource.SCHEDULER and (node := self._in_job(root.host)):
             return node, f"the launcher saw the first failure on {root.host}"
+        ends = {node for host in self._reading.ended_on if (node := self._in_job(host))}
+        if len(ends) == 1 and item.source is not SignalSource.SCHEDULER:
+            return next(iter(ends)), "the launcher saw a process end badly there alone"
         return self._only("the only node of the job")
 
 

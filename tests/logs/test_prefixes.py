@@ -146,6 +146,24 @@ def test_slurms_and_pytorchs_own_messages_tell_where_and_keep_their_text(line: s
 
 
 @pytest.mark.parametrize(
+    ("line", "task", "rank", "node"),
+    [
+        ("2: [rank21]: RuntimeError: boom", 2, 21, None),
+        ("37: [rank37]:[E302 04:41:07.1 ProcessGroupNCCL.cpp:685] [Rank 5] boom", 37, 37, None),
+        ("37: [Rank 5] boom", 37, 37, None),  # of a group
+        ("37: n5:1:2 [5] NCCL WARN boom", 37, 37, "n5"),
+        ("[rank21]: boom", None, 21, None),
+        ("(RayTrainWorker pid=418, ip=10.1.2.8) hpc-8:418:420 [0] NCCL INFO boom", None, None, "hpc-8"),
+    ],
+)
+def test_a_launchers_number_gives_way_to_the_rank_itself_and_an_address_to_a_name(
+    line: str, task: int | None, rank: int | None, node: str | None
+) -> None:
+    found = parse_prefix(line)
+    assert (found.task, found.rank, found.node) == (task, rank, node)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "Epoch 1: 12 batches", "gpu0: 80C", "step10: done", "mlx5_0: port down", "V100: 32 GB", "{'loss': 1}", "frame #3: c10::Error",
