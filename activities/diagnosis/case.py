@@ -134,7 +134,8 @@ class Case:
             verdict.primary is not None and verdict.primary.position < first.position and verdict.primary.source is SignalSource.LOG
         ):
             return None
-        return waiting_of(self.reading, waits, phase=self.phase_at(first.position), dataloader_stuck=self.seen("dataloader_stuck"))
+        phase, stuck = self.phase_at(first.position), self.seen("dataloader_stuck")
+        return waiting_of(self.reading, waits, phase=phase, dataloader_stuck=stuck, tasks=self.facts.task_count)
 
     def phase_at(self, position: int) -> str | None:
         """What the job was doing at this place of its log: a phase that had begun and not ended, with no step since."""

@@ -26,8 +26,14 @@ class Waiting:
     because: str
 
 
-def waiting_of(reading: Reading, observations: Sequence[Observation], *, phase: str | None, dataloader_stuck: bool) -> Waiting | None:
-    """What the waiting ranks' own words say; None when nobody waited."""
+def waiting_of(
+    reading: Reading, observations: Sequence[Observation], *, phase: str | None, dataloader_stuck: bool, tasks: int | None = None
+) -> Waiting | None:
+    """What the waiting ranks' own words say; None when nobody waited.
+
+    Args:
+        tasks: how many Slurm started: where a launcher starts one rank a task, those that say nothing are counted by it.
+    """
     waits = [item for item in observations if item.signature in WAITING]
     if not waits:
         return None
@@ -42,7 +48,7 @@ def waiting_of(reading: Reading, observations: Sequence[Observation], *, phase: 
     ranks = set(of_rank)
     for name in WAITING:
         ranks |= reading.ranks.get(name, set())
-    missing = named or _missing(reading, ranks, of_rank)
+    missing = named or _missing(reading, ranks, of_rank, tasks or 0)
     operations = frozenset(op for _, op in of_rank.values() if op)
     cause, confidence, because = _cause_of(reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck)
     return Waiting(first, frozenset(ranks), tuple(sorted(missing)), operations, cause, confidence, because)
@@ -66,7 +72,7 @@ def with_dumps(waiting: Waiting, analysis: Analysis) -> Waiting:
             return waiting
 
 
-def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | None, str | None]]) -> set[int]:
+def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | None, str | None]], tasks: int) -> set[int]:
     sequences = {rank: seq for rank, (seq, _) in of_rank.items() if seq is not None}
     if sequences and len(set(sequences.values())) > 1:
         highest = max(sequences.values())
@@ -74,7 +80,7 @@ def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | N
         if len(behind) <= max(1, len(sequences) * _MOST_ABSENT):
             return behind
     known = {rank for group in reading.ranks.values() for rank in group} | set(reading.rank_nodes)
-    size = max(reading.world_size or 0, max(ranks | known, default=-1) + 1, reading.local_world)
+    size = max(reading.world_size or 0, max(ranks | known, default=-1) + 1, reading.local_world, tasks)
     absent = set(range(size)) - ranks
     return absent if len(ranks) >= 2 and 0 < len(absent) <= size * _MOST_ABSENT else set()
 

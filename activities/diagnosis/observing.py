@@ -105,6 +105,8 @@ def outlived(finding: KernelFinding, marks: Sequence[Mark], *, goes_on: bool) ->
     cause = cause_of(finding.cause)
     if finding.role is not GpuRole.PRIMARY or finding.confidence >= IS_SPECIFIC or (cause and cause.symptom is SymptomKind.SLOWDOWN):
         return False
+    if finding.isolate and "xid_154" in (finding.event, *finding.others):
+        return False  # the driver itself asks for a reset
     if goes_on or finding.clock_seconds is None or finding.clock in (None, Clock.UPTIME):
         return goes_on
     timed = [mark.at for mark in marks if mark.at is not None and mark.iteration is not None]

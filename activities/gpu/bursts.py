@@ -178,6 +178,19 @@ def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kern
                 "why": f"{first.why}; {asked.why}",
             }
         )
+    if first.cause == "xid_145_nvlink_nonfatal" and asked.isolate and pci_key(first.gpu) in (None, pci_key(asked.gpu)):
+        # The table says ignore, the driver asks for a reset of this very GPU: what it asks counts (facts/attribution section 4, 154).
+        return first.model_copy(
+            update={
+                "cause": "xid_145_nvlink_fabric",
+                "domain": Domain.HARDWARE,
+                "role": Role.PRIMARY,
+                "isolate": True,
+                "action": Action.RESTART_EXCLUDING,
+                "confidence": 0.72,
+                "why": f"{first.why}; {asked.why}",
+            }
+        )
     if not first.isolate and asked.isolate:
         # The driver condemned another GPU than the one the first line names: keep the node out, but say so.
         return first.model_copy(
