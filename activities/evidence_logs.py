@@ -6,8 +6,8 @@ Pure but for reading the stream it is given. Called by `evidence.py` alone.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from activities.diagnosis.scan import blocks
 from activities.redaction import Redactor
+from activities.scanning.scan import blocks
 
 SEARCHED_BYTES = 8 << 20
 """How much of a log's end is searched for the lines a symptom rests on: they were just printed."""

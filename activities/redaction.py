@@ -12,8 +12,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from activities.diagnosis.scan import MultiPattern
 from activities.records import Record
+from activities.scanning.scan import MultiPattern
 
 R = TypeVar("R", bound=Record)
 

@@ -7,7 +7,6 @@ from activities.diagnosis.causality import IS_SPECIFIC, PROGRESS_AFTER
 from activities.diagnosis.causes import cause_of
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
-from activities.diagnosis.scan import MultiPattern
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature, Where
@@ -16,6 +15,7 @@ from activities.gpu.findings import Clock, GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
 from activities.records import SignalSource, SymptomKind
+from activities.scanning.scan import MultiPattern
 
 _SCHEDULER_STATES: Mapping[str, tuple[str, float]] = {
     # Slurm's own verdicts (slurm.h enum job_states); a log line that explains one goes before it

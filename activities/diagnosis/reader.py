@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import BinaryIO
 
-from activities.diagnosis import pace, scan
+from activities.diagnosis import pace
 from activities.diagnosis.reading import STRUCTURE, LogLines, Reading
-from activities.diagnosis.scan import LineHits, MultiPattern
 from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Signature
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressReader
+from activities.scanning import scan
+from activities.scanning.scan import LineHits, MultiPattern
 
 WHOLE_BYTES = 32 << 20  # what a log begins with is sampled for progress whole, in blocks of scan.READ_BYTES
 WINDOW_EVERY = 16  # after that each so-manieth block

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from activities.diagnosis import placements, scan
+from activities.diagnosis import placements
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.placements import Placements
-from activities.diagnosis.scan import LineHits
 from activities.diagnosis.signatures import Role, Signature
 from activities.logs.prefixes import Prefixed, parse_prefix
 from activities.logs.progress import ProgressMark
 from activities.records import SignalSource
+from activities.scanning import scan
+from activities.scanning.scan import LineHits
 
 FIRST_KEPT = 400  # hits of one signature kept with their text; beyond that they are counted
 LONGEST_TEXT = 600

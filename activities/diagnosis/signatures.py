@@ -17,8 +17,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
 from activities.diagnosis.causes import causes
-from activities.diagnosis.scan import MultiPattern, PatternRefused
 from activities.records import Domain, Record
+from activities.scanning.scan import MultiPattern, PatternRefused
 
 
 class Role(StrEnum):

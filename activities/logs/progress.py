@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from activities.diagnosis.scan import MultiPattern
 from activities.logs.prefixes import parse_prefix, strip_ansi_bytes
 from activities.logs.progress_rules import (
     BAR_EPOCH,
@@ -36,6 +35,7 @@ from activities.logs.progress_rules import (
 )
 from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
 from activities.records import Phase, Progress, Record
+from activities.scanning.scan import MultiPattern
 
 __all__ = ["MarkKind", "ProgressMark", "ProgressPatternRefused", "ProgressReader", "advance"]
 

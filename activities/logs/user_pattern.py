@@ -6,7 +6,7 @@ Called by the reading of comments (to warn) and by the progress reader (to use i
 import re
 from functools import lru_cache
 
-from activities.diagnosis.scan import MultiPattern, PatternRefused
+from activities.scanning.scan import MultiPattern, PatternRefused
 
 LONGEST_PATTERN = 500
 _MOST_UNBOUNDED = 8

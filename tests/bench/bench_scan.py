@@ -18,11 +18,11 @@ from typing import Any
 
 import httpx
 
-from activities.diagnosis import scan
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import LogSource, Signals
 from activities.diagnosis.signatures import Role, built_in, compiled
 from activities.records import Judgement
+from activities.scanning import scan
 
 RANKS = 512
 FAILURE = (

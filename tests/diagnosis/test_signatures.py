@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from activities.diagnosis.causes import causes
-from activities.diagnosis.scan import MultiPattern
 from activities.diagnosis.signatures import Role, Signature, SignaturesRefused, built_in, load, parse
 from activities.records import Domain
+from activities.scanning.scan import MultiPattern
 
 ROW = """\
 - id: our_switch

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import hyperscan
 
-from activities.diagnosis.databases import kept_or_compiled
+from activities.scanning.databases import kept_or_compiled
 
 BLOCK_BYTES = 1 << 20  # one call into the matcher; small enough to stay in the cache and to bound the hits held at once
 READ_BYTES = BLOCK_BYTES - (64 << 10)  # one read of a file; with the rest of its last line still one call into the matcher

@@ -6,7 +6,7 @@ from pathlib import Path
 import hyperscan
 import pytest
 
-from activities.diagnosis.databases import FILES_KEPT, directory, kept_or_compiled
+from activities.scanning.databases import FILES_KEPT, directory, kept_or_compiled
 
 WORDS = (b"foo", b"bar\\d+")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.diagnosis import scan
-from activities.diagnosis.scan import LineHits, MultiPattern, PatternRefused
+from activities.scanning import scan
+from activities.scanning.scan import LineHits, MultiPattern, PatternRefused
 
 
 def lines(patterns: MultiPattern, data: bytes) -> list[tuple[bytes, tuple[str, ...]]]:
