@@ -229,7 +229,8 @@ def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
     # A bout is several slow steps on end; a single one is a checkpoint, an evaluation or a cold cache.
     bouts = sum(1 for before, now, after in zip(slow, slow[1:], slow[2:], strict=False) if not before and now and after)
     bouts += len(slow) >= 2 and slow[0] and slow[1]
-    if bouts >= 2 and 0.1 <= sum(slow) / len(slow) <= 0.85 and not all(slow[-2:]):
+    # Slow at the very end may be a slow-down that stays, unless bouts have come and gone often enough.
+    if bouts >= 2 and 0.1 <= sum(slow) / len(slow) <= 0.85 and (bouts >= 4 or not all(slow[-2:])):
         late_value = statistics.median([value for value, is_slow in zip(values, slow, strict=True) if is_slow])
         since = next(line for (line, _), is_slow in zip(steps, slow, strict=True) if is_slow)
         return Slowdown(usual, late_value, since, False, False, comes_and_goes=True)

@@ -35,6 +35,7 @@ STRUCTURE = {
     "_elastic_failed": r"failed \(exitcode: -?\d+\) local_rank: \d+",
     "_elastic_sigterm": r"Sending process \d+ closing signal SIG",
     "_placed": placements.PATTERN,
+    "_wall": r"Message from syslogd@\S+ at ",
     "_ended": r"PID \d+ RUNNING AT \S",
     "_bootstrap": r"Bootstrap : Using \S+:[\d.]+<",
     "_srun_tasks": r"error: [\w.\[\],-]+: tasks? [\d,-]+: ",
@@ -120,6 +121,8 @@ _WORLD = re.compile(
     r"|num_processes[=:]\s?(\d+)|Starting with (\d+) processes|MEMBER: \d+/(\d+)"
 )
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
+_WALL = re.compile(r"Message from syslogd@([\w.-]+) at ")
+_LINES_OF_A_WALL = 3  # syslogd names its host in one line and the message is in the next ones
 _RUNNING_AT = re.compile(r"RUNNING AT ([\w.-]+)")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
@@ -146,6 +149,7 @@ class LogLines:
         self.ignored_exceptions = 0
         self.ignored_until = 0
         self.contexts = 0
+        self.wall: tuple[int, str] = (-1, "")
         self.sigterms: dict[str, int] = {}
         # Where the latest counts, or every row: phases, and launcher tables of thousands of ranks.
         self.unbounded = {row.id for row in signatures.values() if row.role is Role.PROGRESS} | {"_host", "_rank", "_exitcode", "_placed"}
@@ -166,7 +170,9 @@ class LogLines:
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
         if prefixed.node is None:
-            prefixed = replace(prefixed, node=self._node_of(raw))
+            prefixed = replace(prefixed, node=self._node_of(raw) or (self.wall[1] if line <= self.wall[0] else None))
+        if "_wall" in names and (found := _WALL.search(raw)):
+            self.wall = (line + _LINES_OF_A_WALL, found[1])
         placed = self.reading.placements
         if prefixed.task is not None:
             placed.labelled(prefixed.task, prefixed.node)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from activities.diagnosis import pace
+from activities.diagnosis.causality import progressed_after
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.suspects import Whereabouts
@@ -230,6 +231,13 @@ def _port(context: Context) -> Refined | None:
 _OTHER_ENDS = 3  # a ring gives each node two neighbours: both of a healthy node's may fail together
 
 
+def _port_ends(context: Context) -> Refined | None:
+    broke = [item for item in context.observations if item.signature in ("ib_retry_exceeded", "nccl_remote_error")]
+    if broke and not any(progressed_after(item, context.reading.marks) for item in broke):
+        return Refined("ib_port_error", 0.8, "connections broke with the port and no step followed", names_node=True)
+    return None
+
+
 def _transport(context: Context) -> Refined | None:
     if end := _common_end(context):
         return Refined(
@@ -379,6 +387,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "parallel_fs_unavailable": (_io_error,),
     "checkpoint_corrupt": (_checkpoint,),
     "ib_port_error": (_port,),
+    "ib_port_down_degraded": (_port_ends,),
     "ib_transport_timeout": (_transport,),
     "nccl_remote_error_ib": (_remote_error,),
     "dns_resolution_failure": (_resolution,),

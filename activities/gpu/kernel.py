@@ -69,7 +69,7 @@ _CTIME: Final = re.compile(
     r"^\[?(?:[A-Z][a-z]{2})\s+(?P<month>[A-Z][a-z]{2})\s+(?P<day>\d{1,2})\s+(?P<time>\d\d:\d\d:\d\d)\s+(?P<year>\d{4})\]?\s*"
 )
 _UPTIME: Final = re.compile(r"^\[\s*(?P<seconds>\d{1,10}\.\d{1,9})\](?:\[\s*[TC]\d+\])?\s*")
-_KERNEL: Final = re.compile(r"^kernel(?:\[\d+\])?:\s*")
+_KERNEL: Final = re.compile(r"^(?:kernel|dmesg)(?:\[\d+\])?:\s*")
 _HOST: Final = re.compile(r"^(?P<host>[A-Za-z0-9][A-Za-z0-9_.-]{0,253}):?\s+(?=\S)")
 # What the kernel itself puts first; a word before one of these is the node's name, and none of these is one.
 _OPENER: Final = re.compile(

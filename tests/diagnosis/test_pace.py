@@ -91,6 +91,23 @@ def test_ranks_slower_in_most_lines_are_named_and_one_bad_line_is_noise() -> Non
     assert slow_ranks([line(), line(r3=9.0), line()]) == ()
 
 
+def test_bouts_that_come_and_go_are_told_even_where_the_log_ends_in_one() -> None:
+    bouts = [value for _ in range(5) for value in (*around(5.0, 6), *around(11.0, 3))]
+    found = slowdown_of(marks(*bouts))
+    assert found is not None and found.comes_and_goes
+
+
+def test_megatrons_report_names_the_slow_rank_where_it_is_the_same_each_time() -> None:
+    def report(rank: int, low: float) -> Mark | None:
+        text = f"| MnRtt/Rank: 9811.12ms/3 | MnEtpt/Rank: {low}TF/{rank} | MxEtpt/Rank: 415.22TF/9"
+        return mark_of(text, position=0, line=1, at=None, stream="")
+
+    even = [report(rank, 405.5) for rank in range(10)]
+    slow = [report(77, 233.5) for _ in range(10)]
+    assert slow_ranks([mark for mark in (*even, *slow) if mark]) == (77,)
+    assert slow_ranks([mark for mark in even if mark]) == ()
+
+
 def test_a_spike_that_recovers_is_told_from_one_that_stays() -> None:
     calm = around(2.2, 40, spread=0.01)
     assert numbers_of(losses(*calm, 3.9, 5.1, 4.0, 2.9, *calm)).spike_recovered
