@@ -94,7 +94,8 @@ def test_ranks_slower_in_most_lines_are_named_and_one_bad_line_is_noise() -> Non
 def test_bouts_that_come_and_go_are_told_even_where_the_log_ends_in_one() -> None:
     bouts = [value for _ in range(5) for value in (*around(5.0, 6), *around(11.0, 3))]
     found = slowdown_of(marks(*bouts))
-    assert found is not None and found.comes_and_goes
+    assert found is not None
+    assert found.comes_and_goes
 
 
 def test_megatrons_report_names_the_slow_rank_where_it_is_the_same_each_time() -> None:
