@@ -121,6 +121,7 @@ _WORLD = re.compile(
     r"|num_processes[=:]\s?(\d+)|Starting with (\d+) processes|MEMBER: \d+/(\d+)"
 )
 _TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
+_NO_HOST = re.compile(r"localhost\b|127\.")  # what each host calls itself
 _WALL = re.compile(r"Message from syslogd@([\w.-]+) at ")
 _LINES_OF_A_WALL = 3  # syslogd names its host in one line and the message is in the next ones
 _RUNNING_AT = re.compile(r"RUNNING AT ([\w.-]+)")
@@ -169,7 +170,7 @@ class LogLines:
         prefixed = parse_prefix(raw, near=self.near)
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
-        if prefixed.node is None:
+        if prefixed.node is None or _NO_HOST.match(prefixed.node):
             prefixed = replace(prefixed, node=self._node_of(raw) or (self.wall[1] if line <= self.wall[0] else None))
         if "_wall" in names and (found := _WALL.search(raw)):
             self.wall = (line + _LINES_OF_A_WALL, found[1])
@@ -324,7 +325,8 @@ class LogLines:
         key, value, local = found.groups()
         if key == "host":
             self._close_failure()
-            self.failure = Failure(host=value.split("(")[0], is_root_cause=self.in_root_cause)
+            host = value.split("(")[0]
+            self.failure = Failure(host=None if _NO_HOST.match(host) else host, is_root_cause=self.in_root_cause)
         elif self.failure is not None and key == "rank" and value.isdigit():
             self.failure.rank, self.failure.local_rank = int(value), int(local) if local else None
             if task is not None:

@@ -45,7 +45,7 @@ class Whereabouts:
             device = known[rank].device if rank in known else None
             local = next((row.local_rank for row in self._reading.failures if row.rank == rank and row.local_rank is not None), device)
             known[rank] = Place(rank, node, local)
-        self._has_strangers = any(place.node not in (None, "localhost") and not self._in_job(place.node) for place in known.values())
+        self._has_strangers = any(place.node and not self._in_job(place.node) for place in known.values())
         named = {rank: Place(rank, self._in_job(place.node), place.device) for rank, place in known.items()}
         return {rank: place for rank, place in named.items() if place.node is not None}
 

@@ -113,6 +113,7 @@ def test_labels_seen_from_a_few_tasks_only_tell_no_node() -> None:
 def test_what_is_no_node_of_the_job_is_not_blamed() -> None:
     table = "Root Cause (first observed failure):\n[0]:\n  host      : localhost\n  rank      : 5 (local_rank: 1)\n  exitcode  : 1 (pid: 7)"
     assert blamed(f"{ECC}\n{table}", nodes="n[1-4]") == []
+    assert blamed(f"{ECC}\n{table}") == []
 
 
 def test_a_group_s_world_size_does_not_lay_ranks_out() -> None:
