@@ -8,10 +8,11 @@ from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
+from activities.diagnosis.context import Context, Refined
 from activities.diagnosis.observing import SchedulerWords, is_passing, kernel_findings, of_gpu, of_kernel, of_state, outlived
 from activities.diagnosis.quiet import of_no_event
 from activities.diagnosis.reading import Observation, Reading
-from activities.diagnosis.refine import Context, Refined, refine
+from activities.diagnosis.refine import refine
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signals import Signals

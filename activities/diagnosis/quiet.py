@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import Verdict
 from activities.diagnosis.causes import UNKNOWN, cause_of
+from activities.diagnosis.context import Refined
 from activities.diagnosis.observing import is_passing
 from activities.diagnosis.reading import Observation
-from activities.diagnosis.refine import Refined
 from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signatures import Role
 from activities.gpu.findings import Role as GpuRole

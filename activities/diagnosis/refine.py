@@ -1,61 +1,15 @@
 """A cause in its context: the same line means different things at start, while saving, on one node of many, or for the third time.
 
 Each rule is a function from the context to another cause, with the reason; the table at the end lists them by the causes they
-look at. Pure; called by the engine once the first cause is chosen."""
+look at; those of the network are in network.py. Pure; case.py asks once the first cause is chosen."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 
-from activities.diagnosis import pace
-from activities.diagnosis.causality import progressed_after
-from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis import network, pace
+from activities.diagnosis.context import Context, Refined, Rule
 from activities.diagnosis.scheduler_facts import SchedulerFacts
-from activities.diagnosis.suspects import Whereabouts
 from activities.records import SignalSource
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a rule may look at."""
-
-    primary: Observation
-    same: Sequence[Observation]  # further observations of the same cause
-    observations: Sequence[Observation]
-    reading: Reading
-    facts: SchedulerFacts
-    whereabouts: Whereabouts
-    phase: str | None  # what the job was doing when the primary was printed
-    stepped: bool  # it had made steps before
-    steps_after: bool  # it made steps after
-    training_ended: bool  # it had said that training was over
-
-    @property
-    def nodes(self) -> set[str]:
-        """Nodes with this same trouble."""
-        return {node for item in (self.primary, *self.same) if (node := self.whereabouts.locate(item)[0]) is not None}
-
-    @property
-    def follows_node(self) -> bool:
-        nodes = self.nodes
-        return len(nodes) == 1 and self.facts.repeats(next(iter(nodes)))
-
-    def seen(self, signature: str) -> bool:
-        return self.reading.counts.get(signature, 0) > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Refined:
-    """Another cause, how sure, and why."""
-
-    cause: str
-    confidence: float
-    because: str
-    names_node: bool = False  # what the rule looked at condemns the node, whatever the line alone would ask for
-    evidence: Observation | None = None  # a line that says where, when it is not the primary
-
-
-Rule = Callable[[Context], Refined | None]
 
 
 def refine(cause: str, context: Context) -> Refined | None:
@@ -219,103 +173,6 @@ def _checkpoint(context: Context) -> Refined | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------------------------ network
-
-
-def _port(context: Context) -> Refined | None:
-    if context.steps_after or (context.seen("ib_device_marked_failed") and not context.facts.ended_badly):
-        return Refined("ib_port_down_degraded", 0.78, "the job went on stepping without the port")
-    return None
-
-
-_OTHER_ENDS = 3  # a ring gives each node two neighbours: both of a healthy node's may fail together
-
-
-def _port_ends(context: Context) -> Refined | None:
-    broke = [item for item in context.observations if item.signature in ("ib_retry_exceeded", "nccl_remote_error")]
-    if broke and not any(progressed_after(item, context.reading.marks) for item in broke):
-        return Refined("ib_port_error", 0.8, "connections broke with the port and no step followed", names_node=True)
-    return None
-
-
-def _transport(context: Context) -> Refined | None:
-    if end := _common_end(context):
-        return Refined(
-            "ib_transport_timeout",
-            0.8,
-            f"every connection that timed out ends at {end}",
-            names_node=True,
-            evidence=replace(context.primary, named_node=end),
-        )
-    roce = context.seen("nccl_roce") or any(
-        re.search(r"RoCE|[Gg]ids?\s*:?:?:?ffff:", item.text) for item in (context.primary, *context.same)
-    )
-    if roce and not context.stepped and not context.seen("nccl_tests_row"):
-        # NCCL's authors: a time-out (error 12) right away means the NICs cannot talk over RoCE (NVIDIA/nccl#426).
-        return Refined("roce_gid_misconfig", 0.7, "over RoCE, at the first connection: the adapters never talked")
-    return None
-
-
-def _common_end(context: Context) -> str | None:
-    """The node at one end of every connection that timed out, with several nodes at the other ends."""
-    pairs = {
-        frozenset((printer, peer))
-        for item in context.observations
-        if item.signature == "ib_retry_exceeded"
-        and (printer := context.whereabouts.canonical(item.node)) is not None
-        and (peer := context.whereabouts.canonical(item.groups.get("peer"))) is not None
-        and peer != printer
-    }
-    common = frozenset.intersection(*pairs) if len(pairs) >= _OTHER_ENDS else frozenset()
-    return next(iter(common)) if len(common) == 1 and common <= context.whereabouts.nodes else None
-
-
-def _resolution(context: Context) -> Refined | None:
-    """One node that cannot resolve what the others could: they are said to have joined."""
-    count = context.facts.node_count or len(context.facts.nodes)
-    joined = next((item.groups for item in context.observations if item.signature == "store_clients_missing"), None)
-    if count < 3 or len(context.nodes) != 1 or joined is None:
-        return None
-    absent = int(joined["wanted"]) - int(joined["joined"])
-    if absent * count != int(joined["wanted"]):
-        return None
-    node = next(iter(context.nodes))
-    return Refined("dns_resolution_failure", 0.82, f"only {node} cannot resolve it, the others joined", names_node=True)
-
-
-def _remote_error(context: Context) -> Refined | None:
-    if context.seen("gloo_loopback"):
-        return Refined("wrong_network_interface", 0.75, "a rank had bound to the loopback address")
-    return None
-
-
-def _barrier(context: Context) -> Refined | None:
-    if "worker_count" in context.primary.text and re.search(
-        r"(?i)start\w*.{0,40}\d\d:\d\d.*\n.*start\w*.{0,40}\d\d:\d\d|late|boot", context.facts.text
-    ):
-        return Refined("nodes_started_too_far_apart", 0.66, "not all nodes had started when the first gave up")
-    around = context.primary.context[-4000:] + context.primary.text
-    if "PjRT_Client_Connect" in context.primary.text and not re.search(r"localhost|127\.0\.0\.1", around + context.reading.last_text):
-        return Refined("nodes_started_too_far_apart", 0.6, "processes on other hosts had not joined in time")
-    return None
-
-
-def _joined(context: Context) -> Refined | None:
-    found = re.search(r"(\d+)/(\d+) clients joined", context.primary.text)
-    tasks = context.facts.task_count
-    if found and tasks is not None and tasks == int(found[1]) != int(found[2]):
-        return Refined("launch_world_size_mismatch", 0.8, f"Slurm started {tasks} tasks, the program waits for {found[2]}")
-    return None
-
-
-def _address(context: Context) -> Refined | None:
-    if context.seen("rendezvous_clash"):
-        return Refined("rdzv_port_conflict", 0.82, "the port was taken and the rendezvous found there was not this job's (pytorch#116974)")
-    if re.search(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located", context.facts.text):
-        return Refined("rdzv_port_conflict", 0.75, "another job runs on the same node")
-    return None
-
-
 # ---------------------------------------------------------------------------------------------------------------- scheduler
 
 
@@ -382,17 +239,17 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "illegal_memory_access_app_bug": (_illegal_access,),
     "cuda_oom": (_cuda_oom,),
     "ecc_uncorrectable": (_earlier_memory_error,),
-    "nodes_started_too_far_apart": (_joined,),
+    "nodes_started_too_far_apart": (network.joined,),
     "host_oom_cgroup": (_host_oom,),
     "parallel_fs_unavailable": (_io_error,),
     "checkpoint_corrupt": (_checkpoint,),
-    "ib_port_error": (_port,),
-    "ib_port_down_degraded": (_port_ends,),
-    "ib_transport_timeout": (_transport,),
-    "nccl_remote_error_ib": (_remote_error,),
-    "dns_resolution_failure": (_resolution,),
-    "launch_world_size_mismatch": (_barrier,),
-    "address_in_use": (_address,),
+    "ib_port_error": (network.port,),
+    "ib_port_down_degraded": (network.port_ends,),
+    "ib_transport_timeout": (network.transport,),
+    "nccl_remote_error_ib": (network.remote_error,),
+    "dns_resolution_failure": (network.resolution,),
+    "launch_world_size_mismatch": (network.barrier,),
+    "address_in_use": (network.address,),
     "node_drain_kill_task_failed": (_kill_task,),
     "time_limit": (_time_limit,),
     "preempted": (_preempted,),

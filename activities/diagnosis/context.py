@@ -1,0 +1,53 @@
+"""What a rule that refines a cause may look at, and what it answers. Pure.
+
+refine.py and network.py hold the rules, case.py makes the context."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.scheduler_facts import SchedulerFacts
+from activities.diagnosis.suspects import Whereabouts
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a rule may look at."""
+
+    primary: Observation
+    same: Sequence[Observation]  # further observations of the same cause
+    observations: Sequence[Observation]
+    reading: Reading
+    facts: SchedulerFacts
+    whereabouts: Whereabouts
+    phase: str | None  # what the job was doing when the primary was printed
+    stepped: bool  # it had made steps before
+    steps_after: bool  # it made steps after
+    training_ended: bool  # it had said that training was over
+
+    @property
+    def nodes(self) -> set[str]:
+        """Nodes with this same trouble."""
+        return {node for item in (self.primary, *self.same) if (node := self.whereabouts.locate(item)[0]) is not None}
+
+    @property
+    def follows_node(self) -> bool:
+        nodes = self.nodes
+        return len(nodes) == 1 and self.facts.repeats(next(iter(nodes)))
+
+    def seen(self, signature: str) -> bool:
+        return self.reading.counts.get(signature, 0) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """Another cause, how sure, and why."""
+
+    cause: str
+    confidence: float
+    because: str
+    names_node: bool = False  # what the rule looked at condemns the node, whatever the line alone would ask for
+    evidence: Observation | None = None  # a line that says where, when it is not the primary
+
+
+Rule = Callable[[Context], Refined | None]
