@@ -20,8 +20,8 @@ from activities.scanning import scan
 from activities.scanning.scan import LineHits, MultiPattern
 
 WHOLE_BYTES = 32 << 20  # what a log begins with is sampled for progress whole, in blocks of scan.READ_BYTES
-WINDOW_EVERY = 16  # after that each so-manieth block
-TAIL_BLOCKS = 8  # and the last ones; so many blocks are held
+WINDOW_EVERY = 16  # and after that every sixteenth block
+TAIL_BLOCKS = 8  # and the last ones, which are held for it
 MARKS_AT_AN_END = 2000  # progress lines taken apart of the first and the last block: where every line is one, more say nothing new
 MARKS_BETWEEN = 64  # and of each other one
 DENSE_PROGRESS = 4  # hits to a line, about: as many patterns may match one

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
+from workers.commands.main import COMMANDS
 from workers.embedded.temporal import free_port
 
 MINIMAL = "cluster: {name: alpha}\n"
@@ -38,6 +41,35 @@ def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     commands = ("demo", "up", "worker", "jobs", "show", "approve", "reject", "audit", "breaker", "doctor", "policy", "failopen", "diagnose")
     assert [name for name in commands if name not in told.stdout] == []
     assert "Exit codes" in told.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_the_command_itself_says(name: str) -> None:
+    module, sentence = COMMANDS[name]
+    command = getattr(import_module(f"workers.commands.{module}"), name)
+    own = command.info.help if isinstance(command, typer.Typer) else command.__doc__
+    assert " ".join(str(own).split()) == sentence
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("diagnose", "--help"), ("diagnose", "log"), ("diagnose", "no-such-file")])
+def test_what_needs_no_temporal_does_not_wait_for_its_sdk(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "log").write_text("RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    code = f"""
+import sys
+from workers.commands.main import run_to_exit_code
+sys.argv = ["backstay", *{arguments!r}]
+run_to_exit_code()
+sys.exit("temporalio" in sys.modules)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
 
 
 def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:

@@ -51,6 +51,19 @@ def test_a_log_made_of_hits_is_thinned_but_no_pattern_is_lost() -> None:
     assert {i for hit in hits for i in hit.ids} == {"often", "rare"}
 
 
+def test_a_block_that_only_begins_with_many_hits_is_reported_whole() -> None:
+    data = b"hit\n" * 200 + b"nothing to see\n" * 2000 + b"hit\n"
+    assert len(list(MultiPattern({"often": "hit"}, dense_hits=400).scan(data))) == 201
+    assert len(list(MultiPattern({"often": "hit"}, dense_hits=200).scan(data))) < 10
+
+
+@pytest.mark.parametrize("line", [b"", b"x" * 10, b"x" * 300, b"x" * 20_000])
+@pytest.mark.parametrize("bounds", [(0, 60_000), (17, 59_001), (100, 3000), (500, 500)])
+def test_line_breaks_are_counted_alike_however_long_the_lines_are(line: bytes, bounds: tuple[int, int]) -> None:
+    data = (line + b"\n") * 30_000 if len(line) < 20 else (line + b"\n") * 300
+    assert scan.line_breaks(data, *bounds) == data[bounds[0] : bounds[1]].count(b"\n")
+
+
 def test_no_patterns_and_no_data_are_no_hits() -> None:
     assert list(MultiPattern({}).scan(b"x")) == []
     assert list(MultiPattern({"p": "x"}).scan(b"")) == []
