@@ -226,6 +226,7 @@ async def test_silence_of_slurm_is_told_and_waited_for() -> None:
         await site.until(lambda: bool(site.heartbeats) and site.heartbeats[-1].unreachable_since is not None)
         site.cluster.down = False
         job_id = site.submit()
+        site.clock.advance(10)  # its nodes register
         await site.until(lambda: site.started == [job_id])
 
 
