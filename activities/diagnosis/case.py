@@ -5,11 +5,12 @@ The engine makes a `Case` for each call of `judge`. Pure: everything it looks at
 from collections.abc import Mapping, Sequence
 
 from activities.diagnosis import flight_recorder, pace
-from activities.diagnosis.causality import IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
+from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
 from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
 from activities.diagnosis.context import Context, Refined
-from activities.diagnosis.observing import SchedulerWords, is_passing, kernel_findings, of_gpu, of_kernel, of_state, outlived
+from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
+from activities.diagnosis.outliving import Fate, Living, fate_of, was_caught
 from activities.diagnosis.quiet import of_no_event
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.refine import refine
@@ -18,7 +19,7 @@ from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature
 from activities.diagnosis.suspects import Whereabouts, attribute
-from activities.diagnosis.tracebacks import Printed, printed_by, read_traceback
+from activities.diagnosis.tracebacks import read_traceback
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.snapshot import judge_snapshot
 from activities.logs.progress import MarkKind
@@ -47,18 +48,18 @@ class Case:
             mark.position > self.training_ended_at and mark.iteration is not None for mark in reading.marks
         ):
             self.training_ended_at = None  # an end of an epoch or an earlier attempt: it went on
-        outlives = self._nobody_saw_it_end() and not facts.ended_badly
-        goes_on = facts.is_running or facts.ended_well
-        self.outlived = [of_kernel(finding) for finding in self.kernel if outlives and outlived(finding, reading.marks, goes_on=goes_on)]
+        fates = self._fates()
+        self.outlived = [item for item, fate in fates if fate is Fate.PASSED]
         self.observations = [
             *reading.observations,
             *words.observations(facts),
             *of_state(facts),
-            *(item for finding in self.kernel if finding.role is GpuRole.PRIMARY and (item := of_kernel(finding)) not in self.outlived),
+            *(item for item, fate in fates if fate is Fate.COUNTS),
             *(of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.PRIMARY),
         ]
         self.caught = self._caught_exceptions()
         self.notices = [
+            *(item for item, fate in fates if fate is Fate.NOTICE),
             *(of_kernel(finding) for finding in self.kernel if finding.role is GpuRole.NOTICE),
             *(of_gpu(finding, facts) for finding in self.gpu if finding.role is GpuRole.NOTICE),
         ]
@@ -82,8 +83,7 @@ class Case:
             return [
                 item
                 for item in self.observations
-                if item.role is not Role.PRIMARY
-                or (item.weight >= NAMES_ITS_CAUSE if item.source is SignalSource.LOG else not self._passed_by(item))
+                if item.role is not Role.PRIMARY or item.source is not SignalSource.LOG or item.weight >= NAMES_ITS_CAUSE
             ]
         if self.caught:
             return [item for item in self.observations if item not in self.caught]
@@ -102,12 +102,27 @@ class Case:
         return self.facts.is_running and self._nobody_saw_it_end()
 
     def _nobody_saw_it_end(self) -> bool:
-        told = self.signals.symptom is not None and self.signals.symptom.kind is not SymptomKind.NONE
-        return not told and not any(self.seen(name) for name in _TORN_DOWN) and not self.facts.silent_seconds
+        return not self._is_told() and not any(self.seen(name) for name in _TORN_DOWN) and not self.facts.silent_seconds
 
-    def _passed_by(self, item: Observation) -> bool:
-        """True for a kernel line of some process's mistake, or one that calls itself non-fatal, that the job's log knows nothing of."""
-        return is_passing(item) and not any(other.cause == item.cause and other.source is SignalSource.LOG for other in self.observations)
+    def _is_told(self) -> bool:
+        return self.signals.symptom is not None and self.signals.symptom.kind is not SymptomKind.NONE
+
+    def _fates(self) -> list[tuple[Observation, Fate]]:
+        """What the kernel's lines mean beside the job's own steps and end."""
+        findings = [finding for finding in self.kernel if finding.role is GpuRole.PRIMARY]
+        ended_well = self.facts.ended_well and not self._is_told()
+        if not findings or not (ended_well or (self._nobody_saw_it_end() and not self.facts.ended_badly)):
+            return [(of_kernel(finding), Fate.COUNTS) for finding in findings]
+        events = [item for item in self.reading.observations if item.role in (Role.PRIMARY, Role.CASCADE)]
+        job = Living(
+            marks=self.reading.marks,
+            runs=self.facts.is_running,
+            ended_well=ended_well,
+            keeps_pace=self.slowdown is None and len(pace.trend(self.reading.marks)) > pace.FEWEST_STEPS,
+            in_trouble=any(not progressed_after(item, self.reading.marks) for item in events),
+            troubles=frozenset(item.cause for item in events if item.cause),
+        )
+        return [(item := of_kernel(finding), fate_of(finding, item, job)) for finding in findings]
 
     def _caught_exceptions(self) -> list[Observation]:
         """Exceptions at the end of a log of a job that had been stepping, whose tracebacks were printed by whoever caught them, where
@@ -116,17 +131,8 @@ class Case:
             return []
         events = (item for item in self.observations if item.role in (Role.PRIMARY, Role.CASCADE))
         standing = [item for item in events if not progressed_after(item, self.reading.marks)]
-        return standing if all(self._was_caught(item) for item in standing) else []
-
-    def _was_caught(self, item: Observation) -> bool:
-        if item.source is not SignalSource.LOG or item.position < self.reading.marks[0].position:
-            return False
-        by = printed_by(item.own_context)
-        if item.weight < IS_SPECIFIC:
-            return by in (Printed.BY_THE_PROGRAM, Printed.BY_A_LIBRARY)
-        # A line that names its fault counts whoever printed it; clients of the network alone are used to trying again.
-        cause = cause_of(item.cause or "")
-        return by is Printed.BY_A_LIBRARY and item.weight < NAMES_ITS_CAUSE and cause is not None and cause.domain is Domain.NETWORK
+        first_step = self.reading.marks[0].position
+        return standing if all(item.position > first_step and was_caught(item) for item in standing) else []
 
     def _waiting(self, verdict: Verdict) -> Waiting | None:
         waits = [item for item in self.observations if not progressed_after(item, self.reading.marks)]

@@ -3,18 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from activities.diagnosis.causality import IS_SPECIFIC, PROGRESS_AFTER
-from activities.diagnosis.causes import cause_of
-from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature, Where
-from activities.gpu.bursts import BACK
-from activities.gpu.findings import Clock, GpuFinding, KernelFinding
+from activities.gpu.findings import GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
-from activities.records import SignalSource, SymptomKind
+from activities.records import SignalSource
 from activities.scanning.scan import MultiPattern
 
 _SCHEDULER_STATES: Mapping[str, tuple[str, float]] = {
@@ -36,7 +32,6 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 
 
 _EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
-_OF_SOME_PROCESS = frozenset({"xid_13", "xid_31", "oom_cgroup", "oom_kill_summary"})
 _NODE_REASON = re.compile(r"^(?:node_)?(?:reasons?|states?)(?:\.(?P<node>[A-Za-z][\w-]*)=|[.=](?P<node2>[A-Za-z][\w.-]*)[:=] )")
 
 
@@ -80,39 +75,6 @@ def kernel_findings(signals: Signals, reading: Reading) -> tuple[KernelFinding, 
     if reading.kernel_lines and not findings:
         findings += read_kernel_log("\n".join(reading.kernel_lines))
     return judge_bursts(findings)
-
-
-def is_passing(item: Observation) -> bool:
-    """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), one that says Nonfatal, a process
-    killed in a memory cgroup that may be anybody's, a file server that came back."""
-    return (
-        item.source is SignalSource.KERNEL
-        and not item.isolate
-        and (
-            item.signature in _OF_SOME_PROCESS
-            or item.signature.endswith(BACK)
-            or (item.signature.startswith("xid_") and "nonfatal" in item.text.lower())
-        )
-    )
-
-
-def outlived(finding: KernelFinding, marks: Sequence[Mark], *, goes_on: bool) -> bool:
-    """True for a kernel line that only sometimes ends a job (an Xid 109 may be a monitor's), where this job did not end by it.
-
-    Args:
-        goes_on: the scheduler says that the job runs or ended well. Where it says nothing, the log must show steps after the line.
-    """
-    cause = cause_of(finding.cause)
-    if finding.role is not GpuRole.PRIMARY or finding.confidence >= IS_SPECIFIC or (cause and cause.symptom is SymptomKind.SLOWDOWN):
-        return False
-    if finding.isolate and "xid_154" in (finding.event, *finding.others):
-        return False  # the driver itself asks for a reset
-    if goes_on or finding.clock_seconds is None or finding.clock in (None, Clock.UPTIME):
-        return goes_on
-    timed = [mark.at for mark in marks if mark.at is not None and mark.iteration is not None]
-    # kernel.py reads stamps that name no year as of a leap year.
-    years = (at.replace(year=2000) if finding.clock is Clock.YEARLESS else at for at in timed)
-    return sum(at.timestamp() > finding.clock_seconds for at in years) >= PROGRESS_AFTER
 
 
 def of_kernel(finding: KernelFinding) -> Observation:

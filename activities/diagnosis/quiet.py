@@ -9,7 +9,6 @@ from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import Verdict
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.context import Refined
-from activities.diagnosis.observing import is_passing
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signatures import Role
@@ -199,8 +198,7 @@ def _benign(case: "Case") -> Judgement:
             and cause.domain is Domain.NONE
         ):
             scores[cause.slug] = max(scores.get(cause.slug, 0), 0.9)
-    passed = [*case.outlived, *(item for item in case.observations if is_passing(item))]
-    for item in passed:
+    for item in case.outlived:
         scores["xid_145_nvlink_nonfatal" if "nonfatal" in item.text.lower() else "kernel_log_noise"] = 0.9
     for item in case.reading.observations:
         if item.role in (Role.BENIGN, Role.HINT) and (cause := cause_of(item.cause or "")) is not None and cause.domain is Domain.NONE:
@@ -221,7 +219,7 @@ def _benign(case: "Case") -> Judgement:
     cause = cause_of(slug)
     shown = next((item for item in case.reading.observations if item.cause == slug), None)
     if shown is None and slug == "kernel_log_noise":
-        shown = next(iter(passed), None)
+        shown = next(iter(case.outlived), None)
     return Judgement(
         symptom=SymptomKind.NONE,
         diagnosis=Diagnosis(

@@ -79,6 +79,7 @@ _CONSUMED: tuple[tuple[str, str], ...] = (
     ("open mpi", rf"\[(?P<node>{_HOST})(?::\d{{1,8}}){{1,3}}\]:?\s?"),  # Open MPI, UCX: [host:pid], [host:pid:n:tid]
     ("kubernetes", rf"(?P<node>{_HOST})\s+\|\s"),
     ("bracketed node", rf"\[(?P<node>{_HOST})\]:?\s"),
+    ("logger's name and a time", r"\[[A-Za-z][\w.]{0,40}\] (?=(?:19|20)\d\d[-/][01]?\d[-/])"),  # torchtitan: [titan] 2025-02-03 …
     ("pdsh", rf"(?P<node>{_HOST}): "),  # pdsh, DeepSpeed's launcher
     ("bracketed time", rf"\[{_STAMP}\][:\s]?\s?(?:\|\s|-\s)?"),
     ("time", rf"{_STAMP}(?:\]|:|,|\s?\||\s-(?=\s))?\s?"),

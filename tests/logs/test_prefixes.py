@@ -103,6 +103,7 @@ def test_a_class_a_file_and_a_device_are_no_nodes(line: str) -> None:
         ("I20260708 04:40:00 140 iris.worker] hello", datetime(2026, 7, 8, 4, 40, tzinfo=UTC)),
         ("[default0]:[2022-04-12 05:11:42,118] [INFO] [logging.py:69:log_dist] hello", datetime(2022, 4, 12, 5, 11, 42, 118000, UTC)),
         ("(W pid=4, ip=10.0.0.1) INFO:2026-05-11 09:40:12 step", datetime(2026, 5, 11, 9, 40, 12, tzinfo=UTC)),
+        ("[rank0]:[titan] 2026-03-02 09:00:12,123 - root - INFO - step: 1", datetime(2026, 3, 2, 9, 0, 12, 123000, UTC)),
         ("[2026-02-31 12:00:00] no such day", None),
     ],
 )
