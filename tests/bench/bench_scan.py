@@ -8,7 +8,9 @@ log too. The service first waits until a log is quiet, 10 s at least: what it ne
 import argparse
 import random
 import re
+import resource
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -93,6 +95,15 @@ def timed_grep(path: Path, words: list[str]) -> float:
         return time.monotonic() - started
 
 
+def timed_program(path: Path) -> tuple[float, float]:
+    """Seconds, and seconds of processor, of `backstay diagnose` as a person runs it: imports, table and verdict."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "workers.commands.main", "diagnose", str(path)], check=True, capture_output=True)
+    seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def timed_attrsvc(url: str, path: Path) -> tuple[float, dict[str, Any]]:
     """Seconds from the terminal submission to the verdict of an attribution service, and its answer."""
     submission = {"log_path": str(path), "user": "bench", "job_id": uuid.uuid4().hex, "cycle_id": 0, "analysis_intent": "terminal"}
@@ -161,6 +172,7 @@ def main() -> None:
         started, processor = time.monotonic(), time.process_time()
         judgement = engine.judge(Signals(logs=(LogSource(path=path),)))
         _print("verdict", size, time.monotonic() - started, time.process_time() - processor)
+        _print("the program, start to verdict", size, *timed_program(path))
         _print(f"grep -c -F -f ({len(words)} words)", size, timed_grep(path, words))
         _tell(judgement)
     finally:
