@@ -51,3 +51,13 @@ def test_what_waits_because_the_guard_rails_refused_it_says_why(capsys: pytest.C
     screen(wide=True).print(as_table([Found("job/alpha/1/1", state, state.progress)]))
     [_, line] = capsys.readouterr().out.splitlines()
     assert f"{a_recommendation().digest}: restart without node-002? the breaker is tripped since noon" in line
+
+
+def test_a_long_reason_leaves_every_other_column_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    held = an_incident(outcome=Outcome(state=OutcomeState.HELD, summary="a broken device stays with its node; " * 20))
+    state = a_state(stage=Stage.FOLLOWING, incidents=(held,))
+    screen(wide=True).print(as_table([Found("job/alpha/1/1", state, state.progress), Found("job/alpha/1/1", a_state(), state.progress)]))
+    heading, line, _ = capsys.readouterr().out.splitlines()
+    assert heading.split() == "JOB NAME USER STATE NEEDS YOU MODE TRY ITERATION CHECKPOINT NODES WHERE IT STANDS".split()
+    assert line.split()[:5] == [state.key.job_id, a_job().name, a_job().user, "following", "held"]
+    assert line.rstrip().endswith("…")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from activities.configuration import Configuration
 from activities.slurm.hostlist import collect
@@ -45,11 +46,14 @@ async def _read(configuration: Configuration, include_closed: bool) -> tuple[lis
 
 
 def as_table(found: list[Found]) -> Table:
-    """One row a job, each on one line; what waits for a person names its digest, what was left to one says why."""
+    """One row a job, each on one line; what waits for a person names its digest, what was left to one says why.
+
+    Only the last column gives way to a narrow window. rich shrinks columns that may wrap before any other, and all alike where none may:
+    so the column may and its cells do not."""
     table = Table(box=None)
     for heading in ("JOB", "NAME", "USER", "STATE", "NEEDS YOU", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("WHERE IT STANDS", no_wrap=True, overflow="ellipsis")
+    table.add_column(Text("WHERE IT STANDS", no_wrap=True))
     for each in found:
         row = job_row(each.state, each.progress)
         pending = pending_recommendation(each.state)
@@ -63,7 +67,11 @@ def as_table(found: list[Found]) -> Table:
             row["mode"],
             *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
             collect(nodes) if nodes else "-",
-            printable(f"{pending.digest}: {action_in_words(pending)}? {row['outcome']}".strip() if pending else _standing(row)),
+            Text(
+                printable(f"{pending.digest}: {action_in_words(pending)}? {row['outcome']}".strip() if pending else _standing(row)),
+                no_wrap=True,
+                overflow="ellipsis",
+            ),
         )
     return table
 

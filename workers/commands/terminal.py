@@ -3,6 +3,7 @@
 Called by each command and by `main`; it knows nothing of ours, so that it is there at once.
 """
 
+import shutil
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import orjson
 from rich.console import Console
 
 PIPE_WIDTH = 240  # characters
+NARROWEST_TABLE = 132  # characters; a narrower window breaks the rows, which loses nothing, where cut columns lose the job's ID
 
 
 def printable(text: str) -> str:
@@ -31,9 +33,11 @@ def screen(*, wide: bool = False) -> Console:
     """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it.
 
     Args:
-        wide: a table keeps its rows whole where nobody's window is in the way (a pipe or a file).
+        wide: a table keeps its rows whole where nobody's window is in the way (a pipe or a file), and its columns in any window.
     """
-    width = PIPE_WIDTH if wide and not sys.stdout.isatty() else None
+    width = None
+    if wide:
+        width = max(shutil.get_terminal_size().columns, NARROWEST_TABLE) if sys.stdout.isatty() else PIPE_WIDTH
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=not wide, width=width)
 
 
