@@ -2,7 +2,7 @@
 
 Killed at any line and run again, each does its thing once: what Slurm already shows is not done again. A look that
 finds another hand's act comes back as `superseded`, a refusal as `refused`; both are answers, not errors. Only silence
-of the scheduler is an error, and Temporal tries again. Called by `workflows/training_job.py`.
+of the scheduler is an error, and Temporal tries again. Called by `workflows/recovery.py`.
 """
 
 import asyncio

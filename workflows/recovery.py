@@ -86,7 +86,7 @@ class Restarted:
     """A later attempt exists or will: it is to be verified."""
     job: Job | None = None
     placed: bool = False
-    """Slurm's own requeue stands, and Backstay said off which nodes and when."""
+    """Backstay said when it starts, and off which nodes, whoever requeued it."""
 
 
 class Recovery:
@@ -106,8 +106,7 @@ class Recovery:
         if requeued is not None and requeued.superseded and requeued.by_slurm:
             # The decision stands, and the job waits: off the nodes named, and without the two minutes a requeue makes it wait.
             self._story.step("requeued_by_slurm", requeued.superseded, at=requeued.at)
-            placed = await self._place(recommendation, request, held=False)
-            return replace(placed, acted=False, placed=True)
+            return replace(await self._place(recommendation, request, held=False), acted=False)
         if requeued is None or not requeued.done:
             return self._not_requeued(requeued)
         self._story.step("requeued", requeued.detail, at=requeued.at, acted=True)
@@ -140,7 +139,7 @@ class Recovery:
             drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
             if drained is not None:
                 self._story.step("drained", drained.detail)
-        return Restarted(acted=True, follow=True, job=last.job)
+        return Restarted(acted=True, follow=True, job=last.job, placed=True)
 
     async def cancel(self, request: MutationRequest, why: str) -> None:
         """Ends a job that still runs, where policy lets `stop` do that. `why` it is stopped."""

@@ -167,15 +167,15 @@ class _ActivityClock:
 # ------------------------------------------------------------------------------------------------ what a watch may see
 
 
-def crashes(*, checkpoint: int | None = 100, kind: SymptomKind = SymptomKind.CRASH, node_lost: bool = False) -> Seen:
-    """The attempt fails; Slurm shows it FAILED, or has requeued it already where it lost a node."""
+def crashes(*, checkpoint: int | None = 100, kind: SymptomKind = SymptomKind.CRASH, node_lost: bool = False, seen_after: float = 5) -> Seen:
+    """The attempt fails; Slurm shows it FAILED, or has requeued it already where it lost a node. `seen_after`: so many seconds later."""
 
     async def seen(world: World, request: WatchRequest) -> WatchResult:
         if node_lost:
             world.cluster.node_down((await world.now()).nodes[0])
         else:
             world.cluster.fail_job(world.job_id)
-        world.clock.advance(5)
+        world.clock.advance(seen_after)
         return await _result(
             world, WatchEnd.SYMPTOM, symptom=_symptom(world, kind), progress=some_progress(checkpoint_iteration=checkpoint)
         )

@@ -323,6 +323,25 @@ async def test_what_slurm_itself_requeued_off_a_lost_node_is_not_requeued_again_
     assert ((await world.now()).restart_count, end.history.restarts) == (1, 0)
 
 
+async def test_what_slurm_requeued_and_started_before_backstay_could_place_it_is_not_credited_to_backstay(env: WorkflowEnvironment) -> None:
+    class Hasty(World):
+        async def _pause(self, seconds: float) -> None:
+            self.clock.advance(300)
+
+    async def still_ending(world: World, request: WatchRequest) -> WatchResult:
+        return await crashes(kind=SymptomKind.NODE_FAULT, node_lost=True, seen_after=0)(world, request)
+
+    world = Hasty(policy(Mode.AUTO))
+    world.script.extend([still_ending, *recovers(), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [incident] = end.incidents
+    assert {"requeued_by_slurm", "superseded"} <= set(step_names(incident))
+    assert "expedited" not in step_names(incident)
+    assert "not by Backstay" in incident.outcome.summary
+    assert [asked.excluded_nodes for asked in world.asked if asked.until is not WatchUntil.SYMPTOM] == [()] * 3
+
+
 async def test_what_slurm_requeued_off_a_lost_node_and_a_person_holds_is_left_to_that_person(env: WorkflowEnvironment) -> None:
     async def held_after_its_loss(world: World, request: WatchRequest) -> WatchResult:
         seen = await crashes(kind=SymptomKind.NODE_FAULT, node_lost=True)(world, request)
