@@ -1,5 +1,7 @@
 """What people read of a job on their terminal: its own text may say anything and do nothing."""
 
+import re
+
 import pytest
 
 from activities.records import Outcome, OutcomeState
@@ -7,7 +9,9 @@ from tests.builders import a_job, a_recommendation, an_incident
 from tests.commands.states import a_state
 from workers.commands.jobs import LONGEST_NAME, as_table
 from workers.commands.lookup import Found
+from workers.commands.shapes import job_document, warnings_of
 from workers.commands.terminal import complain, screen, tell
+from workers.commands.words import job_in_words
 from workflows.state import Stage
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07name\nline two\u202e[red]x[/red] :smile:"
@@ -58,6 +62,14 @@ def test_a_long_reason_leaves_every_other_column_whole(capsys: pytest.CaptureFix
     state = a_state(stage=Stage.FOLLOWING, incidents=(held,))
     screen(wide=True).print(as_table([Found("job/alpha/1/1", state, state.progress), Found("job/alpha/1/1", a_state(), state.progress)]))
     heading, line, _ = capsys.readouterr().out.splitlines()
-    assert heading.split() == "JOB NAME USER STATE NEEDS YOU MODE TRY ITERATION CHECKPOINT NODES WHERE IT STANDS".split()
+    assert re.sub(r"\s+", " ", heading.strip()) == "JOB NAME USER STATE NEEDS YOU MODE TRY ITERATION CHECKPOINT NODES WHERE IT STANDS"
     assert line.split()[:5] == [state.key.job_id, a_job().name, a_job().user, "following", "held"]
     assert line.rstrip().endswith("…")
+
+
+def test_what_the_state_and_the_live_watch_both_warn_of_is_said_once() -> None:
+    state = a_state(warnings=("no log file is known", "not a batch job"))
+    live = ("no log file is known", "no worker answers")
+    assert warnings_of(state, live) == ("no log file is known", "not a batch job", "no worker answers")
+    assert sum("no log file is known" in line for line in job_in_words(state, extra_warnings=live)) == 1
+    assert job_document(state, extra_warnings=live)["warnings"] == list(warnings_of(state, live))

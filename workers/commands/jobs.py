@@ -11,7 +11,7 @@ from activities.slurm.hostlist import collect
 from workers.client import connect
 from workers.commands.lookup import Found, read_jobs
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
-from workers.commands.shapes import Json, job_row, pending_recommendation
+from workers.commands.shapes import Json, job_row, pending_recommendation, warnings_of
 from workers.commands.terminal import complain, print_json, printable, screen, tell
 from workers.commands.words import action_in_words, clipped
 
@@ -36,7 +36,7 @@ def jobs(
         return
     screen(wide=True).print(as_table(found))
     for each in found:
-        for warning in (*each.state.warnings, *each.warnings):
+        for warning in warnings_of(each.state, each.warnings):
             tell(f"warning: job {each.state.key.job_id}: {warning}")
 
 

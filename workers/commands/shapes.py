@@ -51,9 +51,14 @@ def job_document(state: TrainingJobState, progress: Progress | None = None, extr
         "attempt": state.attempt.restart_count if state.attempt else None,
         "iteration": progress.iteration,
         "checkpoint_iteration": progress.checkpoint_iteration,
-        "warnings": [*state.warnings, *extra_warnings],
+        "warnings": list(warnings_of(state, extra_warnings)),
         "incidents": [incident_document(incident) for incident in state.incidents],
     }
+
+
+def warnings_of(state: TrainingJobState, extra_warnings: Sequence[str] = ()) -> tuple[str, ...]:
+    """All that a reader must be warned of, each once: what the watch is blind to now, the workflow may have noted of the one before."""
+    return tuple(dict.fromkeys((*state.warnings, *extra_warnings)))
 
 
 def job_row(state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = ()) -> Json:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from activities.records import Action, Diagnosis, Incident, Progress, Recommendation, Suspect
-from workers.commands.shapes import pending_recommendation
+from workers.commands.shapes import pending_recommendation, warnings_of
 from workers.commands.terminal import printable
 from workflows.state import TrainingJobState
 
@@ -27,7 +27,7 @@ def job_in_words(state: TrainingJobState, progress: Progress | None = None, extr
     iteration = "not seen yet" if progress.iteration is None else str(progress.iteration)
     checkpoint = "none seen yet" if progress.checkpoint_iteration is None else f"at iteration {progress.checkpoint_iteration}"
     yield f"  iteration {iteration}; newest checkpoint {checkpoint}"
-    for warning in (*state.warnings, *extra_warnings):
+    for warning in warnings_of(state, extra_warnings):
         yield f"  warning: {warning}"
     if state.incidents_dropped:
         yield f"  {state.incidents_dropped} older incidents stand in the history only: `backstay audit {state.key.job_id}`"
