@@ -61,8 +61,14 @@ def run(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def actor_or_login(actor: str | None) -> str:
-    """The name given, or the login name of whoever runs this."""
-    if actor:
+    """The name given, or the login name of whoever runs this.
+
+    Raises:
+        BadUsage: an empty name (a script's unset variable) names nobody, and must not pass for whoever runs the script.
+    """
+    if actor is not None:
+        if not actor.strip():
+            raise BadUsage("--actor is empty; name who decides, or leave it out for your login name")
         return actor
     try:
         return getpass.getuser()
