@@ -25,6 +25,7 @@ from activities.gpu.snapshot import judge_snapshot
 from activities.logs.progress import MarkKind
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, Progress, SignalSource, SymptomKind
 
+_ENDINGS = (Role.PRIMARY, Role.CASCADE, Role.TEARDOWN)  # what a log holds of a job that failed, rather than waits
 _TORN_DOWN = ("elastic_child_failed", "elastic_sigterm", "slurm_cancelled", "launcher_cleanup", "hydra_job_failed")
 
 
@@ -326,7 +327,7 @@ class Case:
             and cause.domain is Domain.STORAGE
             and primary is not None
             and primary.source is SignalSource.KERNEL
-            and self.facts.is_running
+            and (self.facts.is_running or (not self.facts.state and not any(item.role in _ENDINGS for item in self.reading.observations)))
         ):
             return SymptomKind.HANG  # a file system that is away makes its callers wait
         if self.facts.ended_badly and usual in (SymptomKind.NONE, SymptomKind.SLOWDOWN):

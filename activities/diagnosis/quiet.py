@@ -2,11 +2,12 @@
 
 Called by case.py, with the case whose signals are looked at."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from activities.diagnosis import flight_recorder, pace
-from activities.diagnosis.causality import Verdict
+from activities.diagnosis.causality import Verdict, progressed_after
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.context import Refined
 from activities.diagnosis.reading import Observation
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from activities.diagnosis.case import Case
 
 _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
+_FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
 _SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
 
 
@@ -32,7 +34,8 @@ def of_no_event(case: "Case", verdict: Verdict) -> Judgement:
     hang = _hang(case)
     if hang is not None:
         return hang
-    if case.facts.ended_badly and case.facts.state != "CANCELLED":  # somebody's wish is no fault
+    ended_badly = case.facts.ended_badly or (_launcher_saw_it_fail(case) and not case.facts.ended_well)
+    if ended_badly and case.facts.state != "CANCELLED":  # somebody's wish is no fault
         return _unexplained(case, verdict)
     notice = max(case.notices, key=lambda item: item.weight, default=None)
     recovered = [item for item in verdict.recovered if (cause := cause_of(item.cause or "")) and cause.symptom is SymptomKind.NONE]
@@ -148,6 +151,14 @@ def _hang(case: "Case") -> Judgement | None:
         cause, confidence, why = UNKNOWN, 0.3, "nothing tells why"
     item = Observation("no_progress", Role.PRIMARY, confidence, text, cause, line=line, rank=rank)
     return case.finish(cause, confidence, item, [], cascades=0, refined=Refined(cause, confidence, why), symptom=SymptomKind.HANG)
+
+
+def _launcher_saw_it_fail(case: "Case") -> bool:
+    """True when a launcher tells of a process that ended with an error, and no step follows."""
+    return any(
+        item.role is Role.TEARDOWN and _FAILED_EXIT.search(item.text) and not progressed_after(item, case.reading.marks)
+        for item in case.observations
+    )
 
 
 def _did_something_else_since(case: "Case", last: pace.Mark | None) -> bool:

@@ -14,7 +14,7 @@ from activities.diagnosis import pace
 from activities.diagnosis.reading import STRUCTURE, LogLines, Reading
 from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Signature
-from activities.logs.prefixes import parse_prefix
+from activities.logs.prefixes import parse_prefix, strip_ansi_bytes
 from activities.logs.progress import ProgressReader
 from activities.scanning import scan
 from activities.scanning.scan import LineHits, MultiPattern
@@ -114,7 +114,7 @@ class Reader:
 
     def _block(self, index: int, read: tuple[int, bytes]) -> _Block:
         """One block matched, each hit with the line breaks before it. Counting them costs half of what matching does: once is enough."""
-        offset, data = read
+        offset, data = read[0], strip_ansi_bytes(read[1])  # a colour between a name and its number hides both (torchtitan)
         hits: list[tuple[int, LineHits]] = []
         breaks = counted = 0
         for hit in self.events.scan(data):

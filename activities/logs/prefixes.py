@@ -14,6 +14,7 @@ LONGEST_PREFIXED = 4096  # prefixes stand at the beginning; what lies beyond is 
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n\r]{0,512}(?:\x07|\x1b\\)|[ -/]?[0-Z\\^-~])"
 _ANSI_TEXT = re.compile(_ANSI)
 _ANSI_BYTES = re.compile(_ANSI.encode())
+_COLOURS = re.compile(rb"\x1b\[[0-9;]*m")
 
 
 def strip_ansi(text: str) -> str:
@@ -23,6 +24,9 @@ def strip_ansi(text: str) -> str:
 
 def strip_ansi_bytes(data: bytes) -> bytes:
     """`data` without colours and other terminal sequences; line ends stay where they are."""
+    if b"\x1b" not in data:
+        return data
+    data = _COLOURS.sub(b"", data)  # nearly all of them, at half the cost
     return _ANSI_BYTES.sub(b"", data) if b"\x1b" in data else data
 
 

@@ -164,6 +164,29 @@ def test_a_job_that_failed_without_a_word_is_unknown_and_blames_nobody(engine: E
     assert judgement.diagnosis.confidence <= 0.3
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "srun: error: n1: task 3: Exited with exit code 1",
+        "[2024-01-24 02:07:56,014] [ERROR] [launch.py:322:sigkill_handler] ['python', 'x.py'] exits with return code = 1",
+    ],
+)
+def test_a_launcher_that_saw_a_process_fail_is_believed_where_nobody_else_tells(line: str, engine: Engine) -> None:
+    assert engine.judge(log_of(STEPS + line + "\n")).symptom is SymptomKind.CRASH
+    assert (
+        engine.judge(log_of(STEPS + line + "\n" + "".join(f"step {step} loss 2.1\n" for step in range(3, 9)))).symptom is SymptomKind.NONE
+    )
+
+
+def test_colours_hide_nothing(engine: Engine) -> None:
+    log = STEPS + "\x1b[31m[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\x1b[0m\n"
+    judgement = engine.judge(log_of(log, scheduler={"state": "FAILED", "nodes": "n1"}))
+    assert (judgement.diagnosis.cause, judgement.diagnosis.primary and judgement.diagnosis.primary.rank) == ("ecc_uncorrectable", 3)
+    coloured = [f"step:\x1b[32m {step}  \x1b[33mloss: {2.1 if step < 20 else 'nan'}\x1b[39m\n" for step in range(40)]
+    assert engine.judge(log_of("".join(coloured))).diagnosis.cause == "loss_divergence_nan"
+
+
 def test_the_primary_line_carries_its_number_time_and_rank(engine: Engine) -> None:
     judgement = engine.judge(log_of("a\nb\n[rank3]:[2024-05-02 07:00:00] OSError: [Errno 122] Disk quota exceeded\n"))
     primary = judgement.diagnosis.primary
