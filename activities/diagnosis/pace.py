@@ -19,7 +19,7 @@ PATTERNS = {
     "took": r"(?i)(?:iteration|step|batch|epoch)\s.{0,20}took\s+[\d.]+",
     "loss": r"(?i)[\"']?\bloss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
     "throughput": r"(?i)throughput\b.{0,30}\d",
-    "extremes": r"MnEtpt/Rank: [\d.]+TF/\d+",
+    "extremes": r"MnEtpt/Rank: \d+\.?\d*TF/\d+",
 }
 
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
@@ -72,7 +72,7 @@ _LOSS = re.compile(
 _GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s*[:=]?\s*[\"']?({_NUMBER})")
 _RANKWISE = re.compile(r"(?:^|[\s,(\[{])(?:rank ?)?(\d{1,5}) ?[:=] ?(\d+\.\d+)(?=\s?m?s?(?:[\s,)\]}]|$))")
 # Megatron's straggler report names only the extremes: the rank with the least throughput and the one with the most.
-_EXTREMES = re.compile(r"MnEtpt/Rank: ([\d.]+)TF/(\d+) \| MxEtpt/Rank: ([\d.]+)TF/(\d+)")
+_EXTREMES = re.compile(r"MnEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6}) \| MxEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6})\b")
 _OF_TOTAL = re.compile(r"(?:^|[\s|(\[])(\d+)\s*/\s*(\d+)(?=[\s\])|,]|$)")
 _HOST_MEMORY = re.compile(r"(?i)\b(?:host_?mem\w*|mem_used|cpu_?mem\w*|ram(?:_used)?|rss|host memory)\b\D{0,14}([\d.]+)\s?(?:%|[GT]i?B)")
 _NOT_PROGRESS = re.compile(r"slurmstepd|srun: |StepId=|NCCL (?:INFO|WARN)|Traceback|^\s*File \"|frame #|Xid|WorkNCCL")

@@ -20,6 +20,7 @@ from activities.scanning.scan import LineHits
 
 FIRST_KEPT = 400  # hits of one signature kept with their text; beyond that they are counted
 LONGEST_TEXT = 600
+RANK_DIGITS = 6  # a longer number is no rank: those that said nothing are counted up to the highest one
 CONTEXT_BYTES = 24 << 10  # what stands before an exception: a traceback
 CONTEXTS_KEPT = 24
 PLACEMENTS_KEPT = 20_000  # lines that say where a rank is: each communicator of each rank prints one
@@ -235,17 +236,10 @@ class LogLines:
                     phases.append((position, line, row.phase, text[:200]))
                 continue
             groups = self._groups(row.id, raw)
-            named_rank = groups.get("rank")
-            about = groups.get("about", "")
-            where = (
-                int(about)
-                if about.isdigit()
-                else rank
-                if rank is not None
-                else int(named_rank)
-                if named_rank and named_rank.isdigit()
-                else None
-            )
+            about = groups.get("about")
+            # What the line is about, else who printed it, else whom it names.
+            told = (int(about) if about else None, rank, int(groups["rank"]) if "rank" in groups else None)
+            where = next((number for number in told if number is not None), None)
             if where is not None:
                 self.reading.ranks.setdefault(row.id, set()).add(where)
             if node:
@@ -280,7 +274,8 @@ class LogLines:
         if found is None:
             return {}
         # `node2` is another way to say `node`: alternatives of one pattern cannot share a name.
-        return {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
+        groups = {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
+        return {name: value for name, value in groups.items() if name not in ("rank", "about") or _is_rank(value)}
 
     def _structure(self, ids: Sequence[str], raw: str, prefixed: Prefixed) -> None:
         reading, node = self.reading, prefixed.node
@@ -327,7 +322,7 @@ class LogLines:
             self._close_failure()
             host = value.split("(")[0]
             self.failure = Failure(host=None if _NO_HOST.match(host) else host, is_root_cause=self.in_root_cause)
-        elif self.failure is not None and key == "rank" and value.isdigit():
+        elif self.failure is not None and key == "rank" and _is_rank(value):
             self.failure.rank, self.failure.local_rank = int(value), int(local) if local else None
             if task is not None:
                 self.reading.placements.ranked(self.failure.rank, task)
@@ -350,6 +345,10 @@ class LogLines:
 
     def finish(self) -> None:
         self._close_failure()
+
+
+def _is_rank(text: str) -> bool:
+    return text.isdecimal() and len(text) <= RANK_DIGITS
 
 
 def _numbers(text: str) -> list[int]:

@@ -109,6 +109,12 @@ def test_megatrons_report_names_the_slow_rank_where_it_is_the_same_each_time() -
     assert slow_ranks([mark for mark in even if mark]) == ()
 
 
+@pytest.mark.parametrize("low", ["1.2.3", ".", "0"])
+def test_a_figure_of_megatrons_report_that_is_no_throughput_tells_nothing(low: str) -> None:
+    text = f"| MnEtpt/Rank: {low}TF/5 | MxEtpt/Rank: 415.22TF/9"
+    assert mark_of(text, position=0, line=1, at=None, stream="") is None
+
+
 def test_a_spike_that_recovers_is_told_from_one_that_stays() -> None:
     calm = around(2.2, 40, spread=0.01)
     assert numbers_of(losses(*calm, 3.9, 5.1, 4.0, 2.9, *calm)).spike_recovered

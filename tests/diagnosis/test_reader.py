@@ -64,3 +64,14 @@ def test_of_bars_without_a_line_break_only_the_head_and_the_end_are_taken_apart(
     reading = read(reader, b"".join(bars))
     assert reading.progress[-1].iteration == 500_000 + 49_999
     assert len(reading.progress) <= 2 * PROGRESS_BYTES // min(map(len, bars)) + 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"STRAGGLER DETECTED: rank=3000000000 score=0.61",
+        b"process 1 of 8: /job:worker/replica:0/task:3000000000 stopped sending heartbeats",
+    ],
+)
+def test_a_number_too_long_for_a_rank_is_none(reader: Reader, line: bytes) -> None:
+    assert {item.rank for item in read(reader, line + b"\n").observations} == {None}
