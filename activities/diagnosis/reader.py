@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import BinaryIO
 
 from activities.diagnosis import pace
@@ -28,7 +29,7 @@ DENSE_PROGRESS = 4  # hits to a line, about: as many patterns may match one
 PROGRESS_BYTES = 512 << 10  # of the head and of the tail: where the attempt began and how far it came
 TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
 THREADS = 2  # that match; with more the interpreter's lock is what all wait for
-BLOCKS_AHEAD = 4  # enough for the threads to have work while this one has a block full of hits
+BLOCKS_AT_ONCE = 4  # that a thread is given: handing over one by one costs as much as a tenth of matching
 
 
 @dataclass(slots=True)
@@ -104,13 +105,13 @@ class Reader:
             yield from (self._block(*item) for item in blocks)
             return
         with ThreadPoolExecutor(THREADS, thread_name_prefix="scan") as pool:
-            ahead: deque[Future[_Block]] = deque()
-            for item in blocks:
-                ahead.append(pool.submit(self._block, *item))
-                if len(ahead) > BLOCKS_AHEAD:
-                    yield ahead.popleft().result()
+            ahead: deque[Future[list[_Block]]] = deque()
+            while items := list(islice(blocks, BLOCKS_AT_ONCE)):
+                ahead.append(pool.submit(lambda items: [self._block(*item) for item in items], items))
+                if len(ahead) > THREADS:
+                    yield from ahead.popleft().result()
             while ahead:
-                yield ahead.popleft().result()
+                yield from ahead.popleft().result()
 
     def _block(self, index: int, read: tuple[int, bytes]) -> _Block:
         """One block matched, each hit with the line breaks before it. Counting them costs half of what matching does: once is enough."""
