@@ -22,7 +22,8 @@ PATTERNS = {
     "extremes": r"MnEtpt/Rank: \d+\.?\d*TF/\d+",
 }
 
-_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+# Bounded, and with one way to match: a line of nothing but digits took minutes to be no figure.
+_NUMBER = r"[-+]?(?:\d[\d,]{0,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|nan|inf)"
 _ITERATION = (
     re.compile(
         r"(?i)(?:^|[^a-z0-9_])(?:iteration|iter|global_step|global step|opt_step|num_updates|step_in_slice)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"

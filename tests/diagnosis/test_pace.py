@@ -1,6 +1,7 @@
 """Slower, uneven, wrong numbers: what the job's own figures say, and what they do not."""
 
 import random
+import time
 
 import pytest
 
@@ -113,6 +114,14 @@ def test_megatrons_report_names_the_slow_rank_where_it_is_the_same_each_time() -
 def test_a_figure_of_megatrons_report_that_is_no_throughput_tells_nothing(low: str) -> None:
     text = f"| MnEtpt/Rank: {low}TF/5 | MxEtpt/Rank: 415.22TF/9"
     assert mark_of(text, position=0, line=1, at=None, stream="") is None
+
+
+@pytest.mark.parametrize("end", ["", " samples/s", "s/it", " it/s", "s |", ".", ","])
+def test_a_line_of_digits_is_done_with_at_once(end: str) -> None:
+    text = f"throughput 1 iteration took {'1' * 1900}{end}"
+    begun = time.process_time()
+    mark_of(text, position=0, line=1, at=None, stream="")
+    assert time.process_time() - begun < 0.5  # it took minutes
 
 
 def test_a_spike_that_recovers_is_told_from_one_that_stays() -> None:
