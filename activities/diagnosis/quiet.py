@@ -231,13 +231,17 @@ def _benign(case: "Case") -> Judgement:
     shown = next((item for item in case.reading.observations if item.cause == slug), None)
     if shown is None and slug == "kernel_log_noise":
         shown = next(iter(case.outlived), None)
+    means = cause.means if cause else ""
+    if shown is None and case.caught:
+        shown = case.caught[-1]
+        means = f"{means}; an exception at the end was printed by what caught it, and nothing says that the job ended"
     return Judgement(
         symptom=SymptomKind.NONE,
         diagnosis=Diagnosis(
             domain=Domain.NONE,
             cause=slug,
-            confidence=0.8 if case.facts.says_anything or case.reading.marks else 0.5,
-            summary=cause.means if cause else "",
+            confidence=0.5 if case.caught or not (case.facts.says_anything or case.reading.marks) else 0.8,
+            summary=means,
             primary=PrimaryEvent(text=shown.text, line=shown.line, at=shown.at, rank=shown.rank, node=shown.node) if shown else None,
             benign=case.count(Role.BENIGN),
             lines=shown_lines([shown] if shown else []),

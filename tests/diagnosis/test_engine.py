@@ -94,6 +94,13 @@ def test_a_plain_log_that_ends_with_an_exception_is_a_crash_unless_somebody_caug
     assert engine.judge(log_of(log)).symptom is symptom
 
 
+def test_an_exception_that_somebody_caught_is_shown_all_the_same(engine: Engine) -> None:
+    judgement = engine.judge(log_of(STEPS + CAUGHT))
+    assert judgement.diagnosis.primary is not None
+    assert judgement.diagnosis.primary.text == "ValueError: bad sample 12"
+    assert "caught" in judgement.diagnosis.summary
+
+
 def test_a_caught_exception_at_the_end_of_a_log_is_a_crash_where_slurm_says_that_the_job_failed(engine: Engine) -> None:
     assert engine.judge(log_of(STEPS + CAUGHT, scheduler={"state": "FAILED"})).symptom is SymptomKind.CRASH
 
