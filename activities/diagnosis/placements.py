@@ -1,6 +1,6 @@
 """Which rank runs where, from lines that say so: communicators, launchers' maps, worker lists. Pure.
 
-reading.py hands over each line that fits PATTERN and keeps what comes back; suspects.py asks where a rank is. A new way of saying
+loglines.py hands over each line that fits PATTERN and keeps what comes back; suspects.py asks where a rank is. A new way of saying
 it is a new row."""
 
 import re

@@ -1,6 +1,6 @@
 """One pass over each log: blocks, matched ahead on other threads, lines counted, progress sampled. Bounded whatever the size.
 
-The engine calls `read`; reading.py takes the lines apart that hit."""
+The engine calls `read`; loglines.py takes the lines apart that hit."""
 
 import re
 from collections import deque
@@ -12,7 +12,8 @@ from itertools import islice
 from typing import BinaryIO
 
 from activities.diagnosis import pace
-from activities.diagnosis.reading import STRUCTURE, LogLines, Reading
+from activities.diagnosis.loglines import STRUCTURE, LogLines
+from activities.diagnosis.reading import Reading
 from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Signature
 from activities.logs.prefixes import parse_prefix, strip_ansi_bytes
