@@ -24,14 +24,13 @@ PATTERNS = {
 
 # Bounded, and with one way to match: a line of nothing but digits took minutes to be no figure.
 _NUMBER = r"[-+]?(?:\d[\d,]{0,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,4})?|nan|inf)"
+_ITS_NUMBER = r"[\"']?\s{0,20}[:=#(\[]?\s{0,20}[\"']?(\d+)"
 _ITERATION = (
-    re.compile(
-        r"(?i)(?:^|[^a-z0-9_])(?:iteration|iter|global_step|global step|opt_step|num_updates|step_in_slice)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"
-    ),
-    re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:steps?|time step)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"),
+    re.compile(r"(?i)(?:^|[^a-z0-9_])(?:iteration|iter|global_step|global step|opt_step|num_updates|step_in_slice)" + _ITS_NUMBER),
+    re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:steps?|time step)" + _ITS_NUMBER),
     re.compile(r"(?:^|\s)(\d+)it/\d"),
     re.compile(r"\|\s*(\d+)/\d+ \["),
-    re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:batch|update|it)[\"']?\s*[:=#(\[]?\s*[\"']?(\d+)"),
+    re.compile(r"(?i)(?:^|[^a-z0-9_/])(?:batch|update|it)" + _ITS_NUMBER),
 )
 # Of each row: words of which the line must have one, in small letters. They spare most lines expressions that begin with a number
 # and so are tried from each letter on.
@@ -42,7 +41,7 @@ _SECONDS = (
         re.compile(
             r"(?i)(?:step[_ ]?time|train_step_timing in s|timing_s/step"
             r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter_time)"
-            rf"[\"']?\s*[:=]?\s*({_NUMBER})\s*(ms|s)?"
+            rf"[\"']?\s{{0,20}}[:=]?\s{{0,20}}({_NUMBER})\s*(ms|s)?"
         ),
         "after",
     ),
@@ -68,9 +67,9 @@ _RATE = (
 )
 _LOSS = re.compile(
     r"(?i)(?:^|[\s\"'|,({/_:])(?:lm |train |training |per_token_|ce_|crossentropy|total_)?loss(?:_avg_rank)?[\"']?"
-    rf"\s*[:=]?\s*[\"']?({_NUMBER})(?![\w/])"
+    rf"\s{{0,20}}[:=]?\s{{0,20}}[\"']?({_NUMBER})(?![\w/])"
 )
-_GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s*[:=]?\s*[\"']?({_NUMBER})")
+_GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s{{0,20}}[:=]?\s{{0,20}}[\"']?({_NUMBER})")
 _RANKWISE = re.compile(r"(?:^|[\s,(\[{])(?:rank ?)?(\d{1,5}) ?[:=] ?(\d+\.\d+)(?=\s?m?s?(?:[\s,)\]}]|$))")
 # Megatron's straggler report names only the extremes: the rank with the least throughput and the one with the most.
 _EXTREMES = re.compile(r"MnEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6}) \| MxEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6})\b")

@@ -117,10 +117,12 @@ def test_a_figure_of_megatrons_report_that_is_no_throughput_tells_nothing(low: s
 
 
 @pytest.mark.parametrize("end", ["", " samples/s", "s/it", " it/s", "s |", ".", ","])
-def test_a_line_of_digits_is_done_with_at_once(end: str) -> None:
-    text = f"throughput 1 iteration took {'1' * 1900}{end}"
+@pytest.mark.parametrize("begin", ["throughput", "iteration took", "step", "grad norm", "loss"])
+@pytest.mark.parametrize("filler", ["1", " ", "\t", "1,"])
+def test_an_endless_figure_or_gap_is_done_with_at_once(begin: str, filler: str, end: str) -> None:
+    text = begin + " 1 " + filler * 1900 + end
     begun = time.process_time()
-    mark_of(text, position=0, line=1, at=None, stream="")
+    mark_of(text[:2000], position=0, line=1, at=None, stream="")
     assert time.process_time() - begun < 0.5  # it took minutes
 
 
