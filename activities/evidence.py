@@ -84,11 +84,11 @@ class EvidenceStore:
             return before
         capture = _Capture(folder, self._roots, self._section, material)
         evidence = capture.run(captured_at)
-        if capture.store(MANIFEST, [evidence.model_dump_json(indent=1).encode()]) is not None:
-            self._keeping.expire(captured_at, sparing=folder.path)
-        elif self._section.stored_bytes:
-            return evidence.model_copy(update={"unreadable": tuple(capture.unreadable)})
-        return evidence
+        stored = capture.store(MANIFEST, [evidence.model_dump_json(indent=1).encode()])
+        if not self._section.stored_bytes:
+            return evidence
+        self._keeping.expire(captured_at, sparing=folder.path)  # also where nothing could be stored: the disk may be full
+        return evidence if stored is not None else evidence.model_copy(update={"unreadable": tuple(capture.unreadable)})
 
     def captured(self, *, key: JobKey, incident_id: str) -> Evidence | None:
         """What this machine captured of an incident; None where it captured nothing."""

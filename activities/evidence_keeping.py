@@ -45,7 +45,7 @@ class Keeping:
         never raised: a full directory must cost no recovery.
 
         Args:
-            now: the time, UTC, by the clock that captures are dated with.
+            now: the time, UTC; a capture is as old as its manifest's modification time.
             sparing: the folder captured last, which stays whatever its size.
         """
         if not self._looking.acquire(blocking=False):
@@ -65,17 +65,28 @@ class Keeping:
             self._looking.release()
 
     def _captures(self) -> Iterator[_Kept]:
-        """Folders of ours with a manifest: one without is being written, or is not Backstay's."""
         with os.scandir(self._directory) as entries:
             for entry in entries:
-                if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
-                    continue
-                with os.scandir(entry) as files:
-                    sizes = {file.name: file.stat(follow_symlinks=False) for file in files}
-                manifest = sizes.get(MANIFEST)
-                if manifest is not None and stat.S_ISREG(manifest.st_mode):
-                    total = sum(file.st_size for file in sizes.values() if stat.S_ISREG(file.st_mode))
-                    yield _Kept(Path(entry.path), utc(manifest.st_mtime), total)
+                try:
+                    if (capture := _capture_in(entry)) is not None:
+                        yield capture
+                except FileNotFoundError:
+                    continue  # another worker with the same directory was faster
+                except OSError as error:
+                    log.warning("evidence_folder_not_read", folder=entry.path, reason=error.strerror)
+
+
+def _capture_in(entry: os.DirEntry[str]) -> _Kept | None:
+    """None for what is no folder of ours with a manifest: one without is being written, or is not Backstay's."""
+    if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+        return None
+    with os.scandir(entry) as files:
+        found = {file.name: file.stat(follow_symlinks=False) for file in files}
+    manifest = found.get(MANIFEST)
+    if manifest is None or not stat.S_ISREG(manifest.st_mode):
+        return None
+    total = sum(file.st_size for file in found.values() if stat.S_ISREG(file.st_mode))
+    return _Kept(Path(entry.path), utc(manifest.st_mtime), total)
 
 
 def _deleted(capture: _Kept, *, bound: str) -> bool:

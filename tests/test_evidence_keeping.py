@@ -28,7 +28,7 @@ class Bench:
         """The folder of an incident captured at `at`."""
         self.store.capture(Material(job=a_job(), logs=[self.log]), key=a_key(), incident_id=incident_id, captured_at=at)
         folder = self.directory / f"job-alpha-17-{int(a_key().submitted_at.timestamp())}-{incident_id}"
-        if folder.exists():
+        if folder.is_dir():
             os.utime(folder / "evidence.json", (at.timestamp(), at.timestamp()))
         return folder
 
@@ -97,6 +97,14 @@ def test_what_cannot_be_deleted_costs_no_capture(tmp_path: Path) -> None:
         newest = bench.capture("i-2", NOON + 2 * DAY)
     assert newest.exists()
     assert "evidence_not_deleted" in [line["event"] for line in logged]
+
+
+def test_the_old_leave_also_where_the_new_cannot_be_stored(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, keep_for="1d")
+    old = bench.capture("i-1", NOON)
+    old.with_name(old.name.replace("i-1", "i-2")).write_text("in the way, as a full disk is")
+    bench.capture("i-2", NOON + 2 * DAY)
+    assert not old.exists()
 
 
 def test_evidence_that_is_not_stored_keeps_nothing_and_deletes_nothing(tmp_path: Path) -> None:
