@@ -16,9 +16,11 @@ from activities.scanning.scan import LineHits
 
 FIRST_KEPT = 400  # hits of one signature kept with their text; beyond that they are counted
 LONGEST_TEXT = 600
-RANK_DIGITS = 6  # a longer number is no rank: those that said nothing are counted up to the highest one
+LONGEST_NUMBER = 6  # digits; what is longer is no rank, size or exit code: ranks that said nothing are counted up to the highest one
 CONTEXT_BYTES = 24 << 10  # what stands before an exception: a traceback
 CONTEXTS_KEPT = 24
+FAILURES_KEPT = 100_000  # rows of launchers' tables, one a rank
+TASKS_A_LINE = 4096  # of srun's `tasks 0-7,9`
 PLACEMENTS_KEPT = 20_000  # lines that say where a rank is: each communicator of each rank prints one
 
 # Structure that is no event: launcher tables, communicator sizes, addresses.
@@ -40,13 +42,13 @@ STRUCTURE = {
     "_traceback": r"Traceback \(most recent call last\)",
 }
 
-_NRANKS = re.compile(r"n[rR]anks (\d+)")
+_NRANKS = re.compile(r"n[rR]anks (\d{1,6})(?!\d)")
 # Of the job: a data-parallel, local or elastic group's "world size" is not (torch elastic prints group_world_size, Megatron its groups').
 _WORLD = re.compile(
-    r"(?i)(?<!parallel[ _-])(?<!local[ _])(?<!group[ _])(?<!role[ _])(?<!node[ _])world[ _]size(?:\D{0,4}| \.{2,60} )(\d+)"
-    r"|num_processes[=:]\s?(\d+)|Starting with (\d+) processes|MEMBER: \d+/(\d+)"
+    r"(?i)(?:(?<!parallel[ _-])(?<!local[ _])(?<!group[ _])(?<!role[ _])(?<!node[ _])world[ _]size(?:\D{0,4}| \.{2,60} )"
+    r"|num_processes[=:]\s?|Starting with (?=\d+ processes)|MEMBER: \d+/)(\d{1,6})(?!\d)"
 )
-_TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d+)\))?")
+_TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d{1,6})\))?")
 _NO_HOST = re.compile(r"localhost\b|127\.")  # what each host calls itself
 _WALL = re.compile(r"Message from syslogd@([\w.-]+) at ")
 _LINES_OF_A_WALL = 3  # syslogd names its host in one line and the message is in the next ones
@@ -200,7 +202,7 @@ class LogLines:
             return {}
         # `node2` is another way to say `node`: alternatives of one pattern cannot share a name.
         groups = {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
-        return {name: value for name, value in groups.items() if name not in ("rank", "about") or _is_rank(value)}
+        return {name: value for name, value in groups.items() if name not in ("rank", "about") or _is_number(value)}
 
     def _structure(self, ids: Sequence[str], raw: str, prefixed: Prefixed) -> None:
         reading, node = self.reading, prefixed.node
@@ -213,8 +215,8 @@ class LogLines:
                     self._table_row(raw, prefixed.task)
                 case "_nranks":
                     for pattern in (_NRANKS, _WORLD):
-                        size = int(next(filter(None, found.groups()))) if (found := pattern.search(raw)) else 0
-                        if not 0 < size < 1_000_000:
+                        size = int(found[1]) if (found := pattern.search(raw)) else 0
+                        if size == 0:
                             continue
                         reading.world_size = max(reading.world_size or 0, size)
                         if pattern is _WORLD:
@@ -247,15 +249,15 @@ class LogLines:
             self._close_failure()
             host = value.split("(")[0]
             self.failure = Failure(host=None if _NO_HOST.match(host) else host, is_root_cause=self.in_root_cause)
-        elif self.failure is not None and key == "rank" and _is_rank(value):
+        elif self.failure is not None and key == "rank" and _is_number(value):
             self.failure.rank, self.failure.local_rank = int(value), int(local) if local else None
             if task is not None:
                 self.reading.placements.ranked(self.failure.rank, task)
-        elif self.failure is not None and key == "exitcode" and value.lstrip("-").isdigit():
+        elif self.failure is not None and key == "exitcode" and _is_number(value.removeprefix("-")):
             self.failure.exitcode = int(value)
 
     def _close_failure(self) -> None:
-        if self.failure is not None:
+        if self.failure is not None and len(self.reading.failures) < FAILURES_KEPT:
             self.reading.failures.append(self.failure)
             if self.failure.rank is not None and self.failure.host:
                 self.reading.rank_nodes.setdefault(self.failure.rank, self.failure.host)
@@ -272,8 +274,8 @@ class LogLines:
         self._close_failure()
 
 
-def _is_rank(text: str) -> bool:
-    return text.isdecimal() and len(text) <= RANK_DIGITS
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= LONGEST_NUMBER
 
 
 def _numbers(text: str) -> list[int]:
@@ -281,6 +283,6 @@ def _numbers(text: str) -> list[int]:
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdigit():
-            numbers.extend(range(int(first), min(int(last) if last.isdigit() else int(first), int(first) + 4096) + 1))
+        if _is_number(first) and (not last or _is_number(last)):
+            numbers.extend(range(int(first), int(last or first) + 1)[: TASKS_A_LINE - len(numbers)])
     return numbers

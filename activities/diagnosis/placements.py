@@ -15,30 +15,30 @@ PATTERN = (
 )
 _ROWS = (
     # NCCL and RCCL, init.cc: a rank of one communicator; `nvmlDev` counts all devices of the node, `cudaDev` those the process sees.
-    re.compile(r"\brank (?P<rank>\d+) n[rR]anks (?P<size>\d+) cudaDev (?P<device>\d+)(?: nvmlDev (?P<physical>\d+))?"),
+    re.compile(r"\brank (?P<rank>\d{1,6}) n[rR]anks (?P<size>\d{1,6}) cudaDev (?P<device>\d{1,6})\b(?: nvmlDev (?P<physical>\d{1,6})\b)?"),
     # Ray Train, backend_executor.py and worker_group.py.
-    re.compile(r"ip=(?P<node>[\w.:-]+), pid=\d+\) world_rank=(?P<rank>\d+), local_rank=(?P<device>\d+)"),
+    re.compile(r"ip=(?P<node>[\w.:-]+), pid=\d+\) world_rank=(?P<rank>\d{1,6}), local_rank=(?P<device>\d{1,6})\b"),
     # nccl-tests and rccl-tests, common.cu.
-    re.compile(r"Rank +(?P<rank>\d+) (?:Group +\d+ +)?Pid +\d+ on +(?P<node>\S+) device +(?P<device>\d+)"),
+    re.compile(r"Rank +(?P<rank>\d{1,6}) (?:Group +\d+ +)?Pid +\d+ on +(?P<node>\S+) device +(?P<device>\d{1,6})\b"),
     # torch elastic, agent/server/api.py: the ranks of the agent that prints it.
     re.compile(r"global_ranks=\[(?P<ranks>[\d, ]+)\]"),
     # Lightning, fabric/utilities/distributed.py.
-    re.compile(r"GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/\d+"),
+    re.compile(r"GLOBAL_RANK: (?P<rank>\d{1,6}), MEMBER: \d+/\d+"),
     # Intel MPI with I_MPI_DEBUG of 4 and more.
-    re.compile(r"MPI startup\(\): (?P<rank>\d+) +\d+ +(?P<node>[A-Za-z][\w.-]*) "),
+    re.compile(r"MPI startup\(\): (?P<rank>\d{1,6}) +\d+ +(?P<node>[A-Za-z][\w.-]*) "),
     # Open MPI's and PRRTE's last words, and those of MPICH's and Intel's Hydra.
-    re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<node>[\w.-]+)"),
-    re.compile(r"RANK (?P<rank>\d+) PID \d+ RUNNING AT (?P<node>[\w.-]+)"),
+    re.compile(r"process rank (?P<rank>\d{1,6}) with PID \d+ on node (?P<node>[\w.-]+)"),
+    re.compile(r"RANK (?P<rank>\d{1,6}) PID \d+ RUNNING AT (?P<node>[\w.-]+)"),
     # Open MPI and PRRTE, --display-map: processes below the node they are on.
-    re.compile(r"App: \d+ Process rank: (?P<rank>\d+)"),
+    re.compile(r"App: \d+ Process rank: (?P<rank>\d{1,6})\b"),
     # NVRx straggler detection, ptl_resiliency/straggler_det_callback.py.
-    re.compile(r"Rank=(?P<rank>\d+) Node=(?P<node>[\w.-]+) Score="),
+    re.compile(r"Rank=(?P<rank>\d{1,6}) Node=(?P<node>[\w.-]+) Score="),
     # Composer's launcher.
-    re.compile(r"\b[Gg]lobal rank (?P<rank>\d+) "),
+    re.compile(r"\b[Gg]lobal rank (?P<rank>\d{1,6}) "),
 )
 _MAPPED = re.compile(r"'(?P<node>[\w.-]+)': \[(?P<ranks>[\d, ]+)\]")  # DeepSpeed, launcher/launch.py: global_rank_mapping
 _MAP_OF_NODE = re.compile(r"Data for node: (?P<node>[\w.-]+)")
-_MOST_RANKS = 200_000
+_NUMBER = re.compile(r"(?<!\d)\d{1,6}(?!\d)")  # what is longer is no rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,7 @@ def places_in(text: str, printed_by: str | None) -> Iterator[Place]:
     """What one line states; `printed_by` is the node its prefix names."""
     if "global_rank_mapping=" in text:
         for found in _MAPPED.finditer(text):
-            ranks = [int(number) for number in found["ranks"].split(",") if number.strip()]
-            yield from (Place(rank, found["node"], device) for device, rank in enumerate(ranks[:_MOST_RANKS]))
+            yield from (Place(rank, found["node"], device) for device, rank in enumerate(_numbers(found["ranks"])))
         return
     for row in _ROWS:
         if not (match := row.search(text)):
@@ -65,13 +64,17 @@ def places_in(text: str, printed_by: str | None) -> Iterator[Place]:
         groups = match.groupdict()
         node = groups.get("node") or printed_by
         if ranks_said := groups.get("ranks"):
-            yield from (Place(int(number), node, is_own=True) for number in ranks_said.split(",") if number.strip())
+            yield from (Place(rank, node, is_own=True) for rank in _numbers(ranks_said))
             return
         device = groups.get("physical") or groups.get("device")
         size = groups.get("size")
         is_own = size is None and "node" not in groups and "Process rank: " not in text
         yield Place(int(match["rank"]), node, int(device) if device else None, int(size) if size else None, is_own)
         return
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in _NUMBER.findall(text)]
 
 
 @dataclass(slots=True)

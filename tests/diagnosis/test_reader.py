@@ -66,12 +66,33 @@ def test_of_bars_without_a_line_break_only_the_head_and_the_end_are_taken_apart(
     assert len(reading.progress) <= 2 * PROGRESS_BYTES // min(map(len, bars)) + 2
 
 
+HUGE = b"3" * 5000  # more digits than Python makes a number of
+
+
 @pytest.mark.parametrize(
-    "line",
+    "text",
     [
         b"STRAGGLER DETECTED: rank=3000000000 score=0.61",
         b"process 1 of 8: /job:worker/replica:0/task:3000000000 stopped sending heartbeats",
+        b"rank HUGE nranks HUGE cudaDev HUGE",
+        b"rank=0, world_size=HUGE",
+        b"GLOBAL_RANK: HUGE, MEMBER: 1/HUGE",
+        b"global_ranks=[HUGE, 3000000000]",
+        b"App: 0 Process rank: HUGE",
+        b"  host      : node-7\n  rank      : HUGE (local_rank: HUGE)\n  exitcode  : HUGE (pid: 1)\n  exitcode  : --9 exitcode : 9",
+        b"srun: error: node-7: tasks 0-HUGE: Killed",
     ],
 )
-def test_a_number_too_long_for_a_rank_is_none(reader: Reader, line: bytes) -> None:
-    assert {item.rank for item in read(reader, line + b"\n").observations} == {None}
+def test_a_number_too_long_for_a_rank_or_a_size_is_none(reader: Reader, text: bytes) -> None:
+    found = read(reader, text.replace(b"HUGE", HUGE) + b"\n")
+    assert {item.rank for item in found.observations} <= {None}
+    assert {failure.rank for failure in found.failures} <= {None}
+    assert {failure.exitcode for failure in found.failures} <= {None}
+    assert (found.world_size, found.placements.ranks, found.placements.communicators) == (None, {}, {})
+
+
+def test_sruns_tasks_are_taken_apart_as_far_as_a_job_may_have_them(reader: Reader) -> None:
+    few = read(reader, b"srun: error: node-7: tasks 0-2,9: Killed\n")
+    many = read(reader, b"srun: error: node-7: tasks " + b",".join([b"0-99999"] * 3000) + b": Killed\n")
+    assert few.placements.tasks == {0, 1, 2, 9}
+    assert len(many.placements.tasks) == 4096
