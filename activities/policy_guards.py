@@ -161,14 +161,17 @@ def _frameworks_own_verdict(draft: Draft, situation: Situation, policy: PolicySe
 
 
 def _users_no_requeue(draft: Draft, situation: Situation, policy: PolicySection) -> Draft:
-    """`--no-requeue` is the user's 'never': work that must not run twice looks just like this. Only the operator may overrule it."""
-    if draft.action not in _ACTS or situation.job.may_requeue is not False or policy.override_no_requeue:
+    """`--no-requeue` is the user's 'never': work that must not run twice looks just like this. Only the operator may overrule it, and only
+    while the job lives: of an ended one Slurm takes no update ("Job has already finished"), so that neither way is left then."""
+    job = situation.job
+    if draft.action not in _ACTS or job.may_requeue is not False or (policy.override_no_requeue and not job.state.is_ended):
         return draft
-    why = (
-        f"{draft.why}; but the job was submitted with --no-requeue. `scontrol update JobId={situation.job.job_id} Requeue=1` or "
-        "policy.override_no_requeue permits it"
+    mend = (
+        f"it has ended, so Slurm can no longer be told otherwise: {_resubmit(situation)}"
+        if job.state.is_ended
+        else f"`scontrol update JobId={job.job_id} Requeue=1` or policy.override_no_requeue permits it"
     )
-    return draft.turned_into(Action.HOLD, "no-requeue", why)
+    return draft.turned_into(Action.HOLD, "no-requeue", f"{draft.why}; but the job was submitted with --no-requeue. {mend}")
 
 
 def _restart_limit(draft: Draft, situation: Situation, policy: PolicySection) -> Draft:
@@ -259,7 +262,9 @@ def expiry_of(action: Action, situation: Situation, policy: PolicySection) -> tu
     if forgotten >= latest:
         return latest, "policy.approval_expiry"
     seconds = int(situation.min_job_age.total_seconds())
-    return forgotten, (
-        f"Slurm forgets an ended job after MinJobAge ({seconds} s); from then on resubmit it: `sbatch` the batch script captured "
-        f"with the evidence of incident {situation.incident_id or '(none)'}"
-    )
+    return forgotten, f"Slurm forgets an ended job after MinJobAge ({seconds} s); from then on {_resubmit(situation)}"
+
+
+def _resubmit(situation: Situation) -> str:
+    """What is left where Slurm can no longer requeue."""
+    return f"resubmit it: `sbatch` the batch script captured with the evidence of incident {situation.incident_id or '(none)'}"

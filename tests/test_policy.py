@@ -245,6 +245,15 @@ def test_no_requeue_is_honoured_unless_the_operator_overrides_it() -> None:
     assert recommend(situation, PolicySection(override_no_requeue=True)).action is Action.RESTART_EXCLUDING
 
 
+@pytest.mark.parametrize("policy", [POLICY, PolicySection(override_no_requeue=True)])
+def test_an_ended_job_that_must_not_be_requeued_can_only_be_resubmitted(policy: PolicySection) -> None:
+    ended = a_job(may_requeue=False, state=JobState.NODE_FAIL, ended_at=NOON)
+    said = recommend(a_situation(job=ended, incident_id="1-1-1"), policy)
+    assert (said.action, said.rule.partition(" ")[0]) == (Action.HOLD, "no-requeue")
+    assert "Requeue=1" not in said.why
+    assert "resubmit it: `sbatch` the batch script captured with the evidence of incident 1-1-1" in said.why
+
+
 def test_the_restart_limit_stops() -> None:
     assert recommend(a_situation(history=JobHistory(restarts=7)), POLICY).action is Action.RESTART_EXCLUDING
     said = recommend(a_situation(history=JobHistory(restarts=8)), POLICY)
