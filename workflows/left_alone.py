@@ -13,6 +13,7 @@ from activities.records import (
     OutcomeState,
     Recommendation,
     Symptom,
+    SymptomKind,
 )
 
 
@@ -43,6 +44,15 @@ def withheld(proposal: Proposal, why: str, incident: Incident) -> Proposal:
     )
     sealed = recommendation.sealed(incident_id=incident.id, restart_count=incident.restart_count)
     return proposal.model_copy(update={"recommendation": sealed, "withheld": why})
+
+
+def kinds_told_by(incident: Incident) -> tuple[SymptomKind, ...]:
+    """What need not be told again until the job goes on: the symptom, and the standing still of a job that crashed or lost a node. Where
+    that was judged harmless, standing still is news."""
+    kind = incident.symptom.kind
+    judged_harmless = incident.recommendation is not None and incident.recommendation.action is Action.NONE
+    stands_still = kind in (SymptomKind.CRASH, SymptomKind.NODE_FAULT) and not judged_harmless
+    return (kind, SymptomKind.HANG) if stands_still else (kind,)
 
 
 def unjudged(symptom: Symptom) -> Judgement:

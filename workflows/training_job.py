@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.reschedule import MutationRequest
     from workflows.decision import DecisionDesk
     from workflows.judging import Judging
-    from workflows.left_alone import left_alone, withheld
+    from workflows.left_alone import kinds_told_by, left_alone, withheld
     from workflows.memory import Memory
     from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
     from workflows.state import Stage, TrainingJobState
@@ -277,9 +277,10 @@ class TrainingJob:
         job = self._memory.state.job
         if job is None or not (job.state.is_ended or job.is_ending):
             # Still allocated: back to the ordinary watch, which will not report the same fault again.
-            symptom = self._memory.incident().symptom if self._memory.state.incidents else None
-            if symptom is not None:
-                known = dict.fromkeys((*self._memory.state.known_symptoms, symptom.kind))
+            last = self._memory.incident() if self._memory.state.incidents else None
+            if last is not None:
+                symptom = last.symptom
+                known = dict.fromkeys((*self._memory.state.known_symptoms, *kinds_told_by(last)))
                 # One moment stands for all that is known: the latest, or an earlier fault found later would make this one news again.
                 onset = max(self._memory.state.known_onset or symptom.onset, symptom.onset)
                 self._memory.update(known_symptoms=tuple(known), known_onset=onset)
@@ -367,4 +368,7 @@ def _watching_in_words(state: TrainingJobState) -> str:
     """What the watch that begins now looks for."""
     if not state.known_symptoms:
         return "no fault seen"
-    return f"the {' and the '.join(kind.replace('_', ' ') for kind in state.known_symptoms)} told of stands; watching for anything else"
+    attempt = state.attempt.restart_count
+    told = dict.fromkeys(incident.symptom.kind for incident in state.incidents if incident.restart_count == attempt)
+    kinds = " and the ".join(kind.replace("_", " ") for kind in told or state.known_symptoms)
+    return f"the {kinds} told of stands; watching for anything else"

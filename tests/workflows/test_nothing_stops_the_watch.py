@@ -36,8 +36,9 @@ from activities.reschedule import MutationRequest, MutationResult
 from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
-from tests.builders import NOON, a_judgement, a_symptom, an_application_bug, an_attribution, some_progress
+from tests.builders import NOON, a_judgement, a_recommendation, a_symptom, an_application_bug, an_attribution, an_incident, some_progress
 from tests.workflows.scripted import Seen, World, crashes, ends, hangs, reaches, recovers, watched
+from workflows.left_alone import kinds_told_by
 from workflows.state import Stage
 from workflows.training_job import TrainingJob
 
@@ -166,6 +167,25 @@ async def test_an_earlier_fault_that_is_found_later_does_not_make_a_known_one_ne
     hang = end.incidents[0].symptom
     assert world.asked[-1].known_symptoms == (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     assert world.asked[-1].known_onset == hang.onset
+
+
+@pytest.mark.parametrize("kind", [SymptomKind.CRASH, SymptomKind.NODE_FAULT])
+async def test_a_job_that_stands_still_after_a_fault_told_of_has_no_second_one(env: WorkflowEnvironment, kind: SymptomKind) -> None:
+    async def seen_while_it_runs(world: World, request: WatchRequest) -> WatchResult:
+        seen = await hangs()(world, request)
+        assert seen.symptom is not None
+        return seen.model_copy(update={"symptom": seen.symptom.model_copy(update={"kind": kind})})
+
+    world = World(policy(Mode.OBSERVE))
+    world.script.extend([seen_while_it_runs, ends()])
+    async with watched(env, world) as handle:
+        await handle.result()
+    assert world.asked[-1].known_symptoms == (kind, SymptomKind.HANG)
+
+
+def test_standing_still_is_news_after_what_was_judged_harmless() -> None:
+    fault = an_incident(symptom=a_symptom(SymptomKind.CRASH), recommendation=a_recommendation(action=Action.NONE))
+    assert kinds_told_by(fault) == (SymptomKind.CRASH,)
 
 
 # ------------------------------------------------------------------------------------------------ cancelling the workflow
