@@ -5,10 +5,11 @@ import re
 import pytest
 
 from activities.records import Outcome, OutcomeState
-from tests.builders import a_job, a_recommendation, an_incident
+from tests.builders import a_job, a_recommendation, an_incident, some_evidence
 from tests.commands.states import a_state
 from workers.commands.jobs import LONGEST_NAME, as_table
 from workers.commands.lookup import Found
+from workers.commands.payload_words import in_words
 from workers.commands.shapes import job_document, warnings_of
 from workers.commands.terminal import complain, screen, tell
 from workers.commands.words import job_in_words
@@ -73,3 +74,11 @@ def test_what_the_state_and_the_live_watch_both_warn_of_is_said_once() -> None:
     assert warnings_of(state, live) == ("no log file is known", "not a batch job", "no worker answers")
     assert sum("no log file is known" in line for line in job_in_words(state, extra_warnings=live)) == 1
     assert job_document(state, extra_warnings=live)["warnings"] == list(warnings_of(state, live))
+
+
+def test_what_could_not_be_captured_is_told_where_the_evidence_is_counted_on() -> None:
+    full = "evidence directory /var/lib/backstay cannot be written (No space left on device); only excerpts were kept"
+    incident = an_incident(evidence=some_evidence(unreadable=(full,)))
+    assert f"  evidence lacks: {full}" in list(job_in_words(a_state(incidents=(incident,))))
+    captured = {"captured_at": "2026-01-05T12:00:00Z", "excerpts": [{"title": "train.log"}], "unreadable": [full]}
+    assert in_words(captured) == f"1 excerpts kept: train.log; lacks {full}"

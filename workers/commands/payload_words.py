@@ -116,7 +116,8 @@ def _persons_word(word: Shape) -> str:
 
 def _evidence(evidence: Shape) -> str:
     titles = ", ".join(str(excerpt["title"]) for excerpt in evidence["excerpts"])
-    return f"{len(evidence['excerpts'])} excerpts kept: {titles}" if titles else "nothing could be kept"
+    kept = f"{len(evidence['excerpts'])} excerpts kept: {titles}" if titles else "nothing could be kept"
+    return "; lacks ".join((kept, *map(str, evidence.get("unreadable", ()))))
 
 
 def _job_state(state: Shape) -> str:

@@ -45,6 +45,8 @@ def incident_in_words(incident: Incident) -> Iterator[str]:
     yield f"incident {incident.id}: {symptom.kind.value} in attempt {incident.restart_count}, {symptom.summary}"
     yield f"  began {clock(symptom.onset)}, detected {clock(symptom.detected_at)} UTC"
     yield from diagnosis_in_words(incident.diagnosis)
+    # Whoever would resubmit the job, or look into it, counts on what was captured.
+    yield from (f"  evidence lacks: {printable(what)}" for what in (incident.evidence.unreadable if incident.evidence else ()))
     yield from (f"  suspect: {line}" for line in suspects_in_words(incident.attribution.suspects))
     if not incident.attribution.suspects:
         yield "  suspect: none named"
