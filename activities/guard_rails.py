@@ -1,7 +1,7 @@
 """What only the whole cluster can know: the node ledger, the share of nodes excluded, actions per window, the breaker. Pure.
 
-`workflows/cluster.py` holds a `ClusterState` and asks these functions, through activities or directly: each takes a state and
-gives back an answer or the next state, and running one twice changes nothing more.
+`workflows/cluster.py` holds a `ClusterState` and asks these functions through the activities of `guarding.py`; `policy_guards.py` asks
+for the share. Each takes a state and gives back an answer or the next state, and running one twice changes nothing more.
 """
 
 from collections.abc import Iterable, Sequence

@@ -31,7 +31,7 @@ HOLD_MARK = "backstay-hold"
 """Stands in AdminComment of a job that we hold; `backstay failopen` releases what carries it."""
 
 DRAIN_PREFIX = "backstay: "
-"""Begins every drain reason of ours; we never undrain what does not carry it."""
+"""Begins every drain reason of ours, so that whoever undrains a node knows where to ask."""
 
 SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 """Under this requeue delay a job could start before its exclusions are written: requeue it held instead (design §5)."""

@@ -27,7 +27,8 @@ _PAUSED = frozenset({JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE
 
 
 class AttemptView(Record):
-    """All that is known of one attempt at one moment. `job` and `nodes` are the last good looks, taken at `looked_at`."""
+    """All that is known of one attempt at one moment. `job`, and `nodes` as far as they are lost, are the last good looks, taken at
+    `looked_at`."""
 
     now: AwareDatetime
     attempt: Attempt

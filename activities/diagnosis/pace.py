@@ -76,7 +76,6 @@ _EXTREMES = re.compile(r"MnEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6}) \| MxEtpt/Rank: (\
 _OF_TOTAL = re.compile(r"(?:^|[\s|(\[])(\d+)\s*/\s*(\d+)(?=[\s\])|,]|$)")
 _HOST_MEMORY = re.compile(r"(?i)\b(?:host_?mem\w*|mem_used|cpu_?mem\w*|ram(?:_used)?|rss|host memory)\b\D{0,14}([\d.]+)\s?(?:%|[GT]i?B)")
 _NOT_PROGRESS = re.compile(r"slurmstepd|srun: |StepId=|NCCL (?:INFO|WARN)|Traceback|^\s*File \"|frame #|Xid|WorkNCCL")
-_NAN_ITERATIONS = re.compile(r"number of nan iterations:\s*(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ class Mark:
     at: datetime | None
     stream: str = ""
     by_rank: tuple[tuple[int, float], ...] = ()
-    nan_iterations: int = 0
     share_done: float | None = None
     host_memory: float | None = None
 
@@ -110,7 +108,6 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     rate = next((value for found in rates if found and (value := _number(found[1])) is not None), None)
     loss = _number(found[1]) if (found := _LOSS.search(text)) else None
     gradient = _number(found[1]) if (found := _GRADIENT.search(text)) else None
-    nans = int(found[1]) if (found := _NAN_ITERATIONS.search(text)) else 0
     total = _OF_TOTAL.search(text)
     share = int(total[1]) / int(total[2]) if total and len(total[1]) < 12 and len(total[2]) < 12 and int(total[2]) > 0 else None
     memory = _number(found[1]) if (found := _HOST_MEMORY.search(text)) else None
@@ -120,7 +117,7 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
         by_rank = ((int(extremes[2]), 1 / float(extremes[1])), (int(extremes[4]), 1 / float(extremes[3])))
     elif iteration is None and seconds is None and loss is None and rate is None and share is None:
         return None
-    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, nans, share, memory)
+    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, share, memory)
 
 
 def _seconds_of(text: str, lowered: str) -> float | None:
@@ -157,8 +154,6 @@ class Slowdown:
     early_seconds: float
     late_seconds: float
     since_line: int
-    is_gradual: bool
-    is_stepped: bool
     comes_and_goes: bool = False
 
     @property
@@ -221,9 +216,7 @@ def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
     if sustained and (clearly or barely):
         limit = early_median * (1 + (factor - 1) / 2)
         since = next(line for line, value in steps if value > limit)
-        middle = statistics.median(values[third:-third] or late)
-        gradual = early_median * (1 + (factor - 1) * 0.2) < middle < early_median * (1 + (factor - 1) * 0.8)
-        return Slowdown(early_median, late_median, since, gradual, not gradual)
+        return Slowdown(early_median, late_median, since)
     usual = statistics.median_low(values) if statistics.median_low(values) < 1.5 * min(values) else early_median
     slow = [value > 1.5 * usual for value in values]
     # A bout is several slow steps on end; a single one is a checkpoint, an evaluation or a cold cache.
@@ -233,7 +226,7 @@ def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
     if bouts >= 2 and 0.1 <= sum(slow) / len(slow) <= 0.85 and (bouts >= 4 or not all(slow[-2:])):
         late_value = statistics.median([value for value, is_slow in zip(values, slow, strict=True) if is_slow])
         since = next(line for (line, _), is_slow in zip(steps, slow, strict=True) if is_slow)
-        return Slowdown(usual, late_value, since, False, False, comes_and_goes=True)
+        return Slowdown(usual, late_value, since, comes_and_goes=True)
     return None
 
 

@@ -1,8 +1,8 @@
 """The real GPUs of this node, read through NVIDIA's binding in a process of its own with a deadline.
 
 Any NVML call can hang for ever on a sick GPU, in the kernel, where no signal ends it. So a child does the calls and prints what it has
-after every GPU; the parent waits until the deadline, keeps what arrived and leaves the child behind. The node agent calls `read_gpus`;
-the result is what snapshot.py judges.
+after every GPU; the parent waits until the deadline, keeps what arrived and leaves the child behind. What `read_gpus` returns is what
+snapshot.py judges. Nobody calls it yet: it is for an agent on the nodes.
 """
 
 import argparse

@@ -15,7 +15,6 @@ class LedgerEntry(Record):
     cause: str
     because: tuple[str, ...] = ()
     excluded_until: AwareDatetime | None = None
-    drained_by_us: bool = False
     booted_at: AwareDatetime | None = None
     partition: str = Field(default="", description="partition of the job that implicated it; empty counts for every partition")
 

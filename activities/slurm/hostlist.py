@@ -1,6 +1,6 @@
 """Slurm's node expressions, `node-[001-004,7]`, to names and back; a typed and cached layer over python-hostlist.
 
-Callers: `values.py` on reading, `commands.py` before a list goes on a command line.
+Callers: whatever reads Slurm's words (`values.py` first), `commands.py` before a list goes on a command line, `backstay jobs`.
 """
 
 import re

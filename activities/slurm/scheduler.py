@@ -1,6 +1,6 @@
 """The one door to a scheduler: the protocol, what it may answer, and its errors.
 
-Implementations: `commands.py` (squeue/scontrol, locally or over ssh), `simulated.py`; REST is to come. Each method is
+Implementations: `commands.py` (squeue, scontrol), `simulated.py`; REST is to come. Each method is
 one question or one mutation; none waits, retries or decides. Callers: the steps and the feed.
 """
 

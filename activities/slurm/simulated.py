@@ -240,7 +240,7 @@ class SimulatedCluster:
         """The node is lost: its job ends NODE_FAIL, and Slurm itself requeues it where the user permits that."""
         self._controller.settle()
         node = self._nodes[name]
-        node.up, node.responding, node.reason = False, False, reason
+        node.up, node.reason = False, reason
         self._controller.node_changed(node)
         job = node.job
         if job is not None and job.state is JobState.RUNNING:
@@ -250,16 +250,10 @@ class SimulatedCluster:
                 self._controller.end(job, Exit(state=JobState.NODE_FAIL))
         self._controller.settle()
 
-    def node_not_responding(self, name: str) -> None:
-        """Slurm has missed its pings but has not given it up yet (before SlurmdTimeout)."""
-        self._controller.settle()
-        self._nodes[name].responding = False
-        self._controller.node_changed(self._nodes[name])
-
     def node_up(self, name: str, *, rebooted: bool = True) -> None:
         self._controller.settle()
         node = self._nodes[name]
-        node.up, node.responding, node.reason = True, True, "" if not node.draining else node.reason
+        node.up, node.reason = True, "" if not node.draining else node.reason
         node.booted_at = self._controller.now if rebooted else node.booted_at
         self._controller.node_changed(node)
         self._controller.settle()

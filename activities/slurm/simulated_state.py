@@ -40,7 +40,6 @@ class SimulatedNode:
     partitions: tuple[str, ...]
     booted_at: datetime
     up: bool = True
-    responding: bool = True
     registered: bool = True  # with the controller since that was started
     draining: bool = False
     reason: str = ""
@@ -49,14 +48,14 @@ class SimulatedNode:
 
     @property
     def can_take_jobs(self) -> bool:
-        return self.up and self.responding and self.registered and not self.draining
+        return self.up and self.registered and not self.draining
 
     def changed(self) -> None:
         self._record = None
 
     def record(self) -> Node:
         if self._record is None:
-            flags = ((NodeFlag.DRAIN, self.draining), (NodeFlag.NOT_RESPONDING, not self.responding))
+            flags = ((NodeFlag.DRAIN, self.draining), (NodeFlag.NOT_RESPONDING, not self.up))
             completing = self.job is not None and self.job.completing
             idle = self.job is None or completing
             works = NodeState.IDLE if idle else NodeState.ALLOCATED

@@ -1,7 +1,7 @@
 """The JSON that commands print with `--json`: stable, documented here by construction, times ISO 8601 UTC, durations in seconds.
 
 Pure functions from records to plain values, so that a change of a record's fields never changes what programs read.
-Called by `jobs`, `show`, `breaker` and `diagnose`.
+Called by `jobs`, `show`, `approve`, `reject` and `diagnose`.
 """
 
 from collections.abc import Mapping, Sequence
