@@ -161,6 +161,7 @@ class Case:
         return self.reading.counts.get(signature, 0) > 0
 
     def of_primary(self, primary: Observation, verdict: Verdict) -> Judgement:
+        resumed_at = {position for position, _, phase, _ in self.reading.phases if phase == "+training"}  # names an iteration, is none
         context = Context(
             primary=primary,
             same=verdict.supporters,
@@ -170,7 +171,10 @@ class Case:
             whereabouts=self.whereabouts,
             phase=self.phase_at(primary.position) if primary.source is SignalSource.LOG else self.phase_at(self.reading.bytes + 1),
             stepped=any(
-                mark.position < primary.position and (mark.iteration is not None or mark.loss is not None) for mark in self.reading.marks
+                mark.position < primary.position
+                and (mark.iteration is not None or mark.loss is not None)
+                and mark.position not in resumed_at
+                for mark in self.reading.marks
             )
             if primary.source is SignalSource.LOG
             else bool(self.reading.marks),

@@ -101,3 +101,12 @@ def address(context: Context) -> Refined | None:
     if re.search(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located", context.facts.text):
         return Refined("rdzv_port_conflict", 0.75, "another job runs on the same node")
     return None
+
+
+def closed(context: Context) -> Refined | None:
+    """A rendezvous that had closed: another job's where a port was taken, this job's own where others gave up waiting."""
+    taken = any(item.cause in ("address_in_use", "rdzv_port_conflict") and "Closed" not in item.text for item in context.observations)
+    if "RendezvousClosedError" in context.primary.text and context.seen("rendezvous_timeout") and not taken:
+        # last_call_timeout ends 30 s after the fewest nodes have joined; who comes later finds it closed (torch etcd_rendezvous.py).
+        return Refined("nodes_started_too_far_apart", 0.78, "who came later found the rendezvous closed, the others had given up waiting")
+    return None

@@ -4,6 +4,7 @@ Called by case.py, with the case whose signals are looked at."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from activities.diagnosis import flight_recorder, pace
@@ -64,10 +65,15 @@ def _slow(case: "Case") -> Judgement | None:
         same = [item for item in case.observations if item.cause in ("ib_port_error", "ib_port_down_degraded") and item is not degraded]
         refined = Refined("ib_port_down_degraded", 0.78, "a port failed and the job goes on without it")
         return case.finish(refined.cause, refined.confidence, degraded, same, cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
-    reported = next((item for item in case.observations if item.signature == "straggler_reported"), None)
-    if reported is not None:
-        refined = Refined("slow_gpu_straggler", 0.7, "the job's own straggler detection names it")
-        return case.finish(refined.cause, 0.7, reported, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    reports = [item for item in case.observations if item.signature == "straggler_reported"]
+    if reports:
+        reported = reports[0]
+        if len({item.rank for item in reports if item.rank is not None}) > 1:
+            reported = replace(reported, rank=None, named_node=None)  # each time another one: nobody is slow by itself
+        comes_and_goes = case.slowdown is not None and case.slowdown.comes_and_goes
+        cause = "slow_node_intermittent" if comes_and_goes else "slow_gpu_straggler"
+        refined = Refined(cause, 0.7, "the job's own straggler detection names it" + (", now and then" if comes_and_goes else ""))
+        return case.finish(cause, 0.7, reported, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
     ranks = pace.slow_ranks(case.reading.marks)
     if ranks:
         shared = _share_a_nic(case, ranks)
@@ -120,7 +126,8 @@ def _hang(case: "Case") -> Judgement | None:
     since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
     told = case.signals.symptom is not None and case.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     phase = case.phase_at(case.reading.bytes + 1)
-    patience = _SILENT_IN_A_PHASE if phase in ("evaluation", "checkpoint", "preprocess") else _SILENT_SECONDS
+    is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not case.seen("dataloader_stuck")  # nor have stacks been taken
+    patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
     stands = (
         told
         or (silent is not None and silent > max(patience, 10 * usual))

@@ -48,6 +48,18 @@ def _illegal_access(context: Context) -> Refined | None:
     return None
 
 
+_NVLINK5 = frozenset({"xid_145_nvlink_fabric", "xid_149_nvlink_link_down", "xid_149_nvlink_netir"})
+
+
+def _nvlink(context: Context) -> Refined | None:
+    named = [item for item in context.observations if item.source is SignalSource.KERNEL and item.cause in _NVLINK5]
+    if context.primary.source is not SignalSource.LOG or not named:
+        return None
+    # Xid 74 is what A100 and H100 call it; NVLink 5 has codes of its own (NVIDIA Xid catalog, 144-150).
+    told = max(named, key=lambda item: item.weight)
+    return Refined(told.cause or "", context.primary.weight, f"the kernel names it: {told.signature}", names_node=True, evidence=told)
+
+
 def _earlier_memory_error(context: Context) -> Refined | None:
     busy = any(item.cause in ("gpu_not_clean_at_start", "gpu_reset_required_xid_95") for item in context.observations)
     if context.primary.source is SignalSource.KERNEL and busy and not context.stepped:
@@ -89,7 +101,15 @@ def _cuda_oom(context: Context) -> Refined | None:
             return Refined("faulty_gpu_oom_at_init", 0.72, "creating a context failed on one GPU of many before anything was allocated")
     if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
         return Refined("wrong_gpu_type", 0.6, f"an earlier attempt had {earlier[1]} GPUs")
+    now, before = _gpu_types(context.facts.text), _gpu_types(context.facts.earlier_text)
+    if now and before and not now & before:
+        return Refined("wrong_gpu_type", 0.75, f"an earlier attempt had {', '.join(sorted(before))}, this one {', '.join(sorted(now))}")
     return None
+
+
+def _gpu_types(said: str) -> frozenset[str]:
+    """Types of GPUs as Slurm writes them in a job's gres or TRES: gpu:TYPE:COUNT, gres/gpu:TYPE=COUNT."""
+    return frozenset(kind.lower() for kind in re.findall(r"(?i)\bgpu:([a-z][\w.-]*)[:=]\d", said))
 
 
 def _shares_by_design(context: Context) -> bool:
@@ -223,6 +243,16 @@ def _software_differs(facts: SchedulerFacts) -> bool:
     return any(now.get(key, value) != value for key, value in _SOFTWARE.findall(facts.earlier_text))
 
 
+def _ordinal(context: Context) -> Refined | None:
+    said = next((item for item in context.observations if item.cause == "nvlink_fabric_misconfigured"), None)
+    if said is not None and "Cuda failure" in context.primary.text:
+        # Importing a peer's fabric handle fails with error 101 where no IMEX domain spans both nodes (NVIDIA/nccl#1647).
+        return Refined(
+            "nvlink_fabric_misconfigured", said.weight, "NCCL asked for memory of a GPU behind the fabric, no program for a device"
+        )
+    return None
+
+
 def _no_gpus(context: Context) -> Refined | None:
     lost = [item for item in context.observations if item.signature == "slurm_gpus_missing"]
     if lost and {context.whereabouts.locate(item)[0] for item in lost} == context.nodes:
@@ -239,8 +269,10 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "illegal_memory_access_app_bug": (_illegal_access,),
     "cuda_oom": (_cuda_oom,),
     "ecc_uncorrectable": (_earlier_memory_error,),
+    "xid_74_nvlink_fatal": (_nvlink,),
     "nodes_started_too_far_apart": (network.joined,),
     "host_oom_cgroup": (_host_oom,),
+    "host_oom_memory_leak": (_host_oom,),
     "parallel_fs_unavailable": (_io_error,),
     "checkpoint_corrupt": (_checkpoint,),
     "ib_port_error": (network.port,),
@@ -254,5 +286,6 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "time_limit": (_time_limit,),
     "preempted": (_preempted,),
     "loss_divergence_nan": (_numbers,),
-    "gpu_mapping_config": (_no_gpus,),
+    "gpu_mapping_config": (_ordinal, _no_gpus),
+    "rdzv_port_conflict": (network.closed,),
 }
