@@ -208,8 +208,10 @@ async def _known_search_attributes(client: Client) -> dict[str, IndexedValueType
 
 def workflow_runner() -> SandboxedWorkflowRunner:
     """How workflows run here and in replay tests. Our own packages are deterministic where workflows use them, and are shared with the
-    sandbox: failure types must be the same."""
-    restrictions = SandboxRestrictions.default.with_passthrough_modules("activities", "pydantic", "pydantic_core")
+    sandbox: failure types must be the same. So are the workflows' own modules, which it would otherwise read from disk for each workflow:
+    in a checkout that was brought up to date under a running worker, that is new code on top of old. The workflows' tests run in the
+    sandbox as it comes, which forbids more."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules("activities", "workflows", "pydantic", "pydantic_core")
     return SandboxedWorkflowRunner(restrictions=restrictions)
 
 

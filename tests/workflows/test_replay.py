@@ -1,8 +1,12 @@
 """Committed histories of every path, replayed: a new worker goes on with what an older one began. Recorded by tests/histories/record.py."""
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -48,6 +52,21 @@ async def test_a_recorded_history_replays(name: str) -> None:
     except NondeterminismError as error:
         error.add_note(MEND)
         raise
+
+
+class ChangedOnDisk(MetaPathFinder):
+    """What an upgrade of the checkout under a running worker comes to: no module of ours can be read as it was."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname.partition(".")[0] in ("activities", "workflows"):
+            raise ImportError(f"{fullname} is not what it was when the worker started", name=fullname)
+        return None
+
+
+@pytest.mark.parametrize("name", ["auto_recovered.0", "cluster_with_a_storm.0"])
+async def test_a_worker_goes_on_with_the_code_it_started_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [ChangedOnDisk(), *sys.meta_path])
+    await replay(told(name))
 
 
 # ------------------------------------------------------------------------------------------------ what is recorded
