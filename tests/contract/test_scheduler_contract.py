@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from activities.records import Job, JobState, NodeFlag, NodeState
+from activities.reschedule import PAST_THE_KILL
 from activities.slurm.scheduler import (
     JobFinished,
     JobNotPending,
@@ -47,6 +48,16 @@ async def waiting(place: Place, job_id: str, reason: str) -> Job:
     """The job once it is pending for that reason."""
     look = place.scheduler.job
     return await until(place, lambda: look(job_id), lambda job: job.state is PENDING and not job.is_ending and job.reason == reason)
+
+
+async def startable(place: Place, job_id: str) -> Job:
+    """The requeued job once it is pending and past the second of its kill, which is the caller's to wait out: started within it, the
+    attempt is lost (reschedule.py says why)."""
+    await job_in(place, job_id, PENDING)
+    look = place.scheduler.job
+    return await until(
+        place, lambda: look(job_id), lambda job: job.submitted_at is not None and place.now() - job.submitted_at >= PAST_THE_KILL
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- questions
@@ -156,7 +167,7 @@ async def test_start_now_gives_the_delay_back_once_the_job_is_pending(place: Pla
     job_id = await place.submit()
     await running(place, job_id)
     await place.scheduler.requeue(job_id)
-    await job_in(place, job_id, PENDING)
+    await startable(place, job_id)
     await place.scheduler.start_now(job_id)
     job = await job_in(place, job_id, RUNNING, within=15)
     assert job.restart_count == 1
@@ -264,6 +275,7 @@ async def test_a_lost_node_is_told_and_slurm_itself_requeues_its_job_elsewhere(p
     assert job.restart_count == 1
     ended = await job_in(place, single, JobState.NODE_FAIL)
     assert (ended.nodes, ended.exit_code, ended.reason) == (("node-003",), 0, "NodeDown")
+    await startable(place, job_id)
     await place.scheduler.start_now(job_id)
     assert (await running(place, job_id)).nodes == ("node-001", "node-004")
 
@@ -275,7 +287,7 @@ async def test_exclusions_replace_each_other_and_bind_the_next_attempt(place: Pl
     job_id = await place.submit(nodes=2, exclude=["node-004"])
     await running(place, job_id)
     await place.scheduler.requeue(job_id)
-    await job_in(place, job_id, PENDING)
+    await startable(place, job_id)
     await place.scheduler.set_excluded_nodes(job_id, ["node-003"])
     assert (await place.scheduler.job(job_id)).excluded_nodes == ("node-003",)
     await place.scheduler.set_excluded_nodes(job_id, ["node-002", "node-001"])
@@ -288,7 +300,7 @@ async def test_exclusions_survive_a_requeue_and_can_be_lifted(place: Place) -> N
     job_id = await place.submit(exclude=["node-001"])
     assert (await running(place, job_id)).nodes == ("node-002",)
     await place.scheduler.requeue(job_id)
-    assert (await job_in(place, job_id, PENDING)).excluded_nodes == ("node-001",)
+    assert (await startable(place, job_id)).excluded_nodes == ("node-001",)
     await place.scheduler.set_excluded_nodes(job_id, [])
     await place.scheduler.start_now(job_id)
     job = await running(place, job_id)
@@ -330,7 +342,7 @@ async def test_an_exclusion_that_leaves_too_few_nodes_is_taken_and_blocks_the_jo
     job_id = await place.submit(nodes=3)
     await running(place, job_id)
     await place.scheduler.requeue(job_id)
-    await job_in(place, job_id, PENDING)
+    await startable(place, job_id)
     await place.scheduler.set_excluded_nodes(job_id, ["node-001", "node-002"])
     await place.scheduler.start_now(job_id)
     job = await waiting(place, job_id, "BadConstraints")
