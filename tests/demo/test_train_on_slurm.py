@@ -51,7 +51,8 @@ async def test_a_broken_node_ends_the_job_and_the_next_attempt_resumes_off_it(ru
     assert "iteration       14/" not in text
     await run.slurm.run("scontrol", "requeue", job_id)
     await run.slurm.wait_state(job_id, "PENDING")
-    await run.slurm.run("scontrol", "update", f"JobId={job_id}", "ExcNodeList=node-002", "StartTime=now")
+    # Past the second in which the first attempt was ended: slurmd refuses a launch within it (reschedule.py, PAST_THE_KILL).
+    await run.slurm.run("scontrol", "update", f"JobId={job_id}", "ExcNodeList=node-002", "StartTime=now+2")
     await run.slurm.wait_state(job_id, "COMPLETED")
     text = run.text()
     assert "at iteration 10\n" in text
