@@ -9,6 +9,7 @@ from datetime import timedelta
 from pydantic import AwareDatetime
 
 from activities.configuration import PolicySection
+from activities.detectors.endings import NVRX_DO_NOT_REQUEUE
 from activities.guard_rails import most_excluded
 from activities.placement import candidates_after_excluding, nodes_of_partition
 from activities.records import (
@@ -27,9 +28,6 @@ from activities.records import (
     Record,
     Symptom,
 )
-
-NVRX_DO_NOT_REQUEUE = 93
-"""NVRx's ft_launcher exits with it when it decided against another restart (`--ft-no-restart-exit-code`)."""
 
 ENOUGH_NODES_LEFT = "enough-nodes-left"
 """Names the guard that counts what an exclusion leaves. It counts nodes that work, so the count can be taken too early."""

@@ -10,7 +10,9 @@ from activities.detectors.progress import GAP_MARGIN
 from activities.detectors.view import AttemptView, fatal_signals, node_signals
 from activities.records import Job, JobState, LostNode, NodeFlag, NodeState, Phase, Signal, SignalSource, Symptom, SymptomKind
 
-NVRX_DO_NOT_REQUEUE = 93  # NVRx `--ft-no-restart-exit-code`: the job itself decided that restarting would not help
+NVRX_DO_NOT_REQUEUE = 93
+"""NVRx's ft_launcher exits with it when it decided against another restart (`--ft-no-restart-exit-code`)."""
+
 STEPS_TO_DISPROVE = 3.0  # a fatal line is refuted by the next iterations: give them the time of three
 
 ENDED_BADLY = (JobState.FAILED, JobState.NODE_FAIL, JobState.OUT_OF_MEMORY, JobState.BOOT_FAIL)

@@ -80,17 +80,20 @@ class PieceReader:
         marks = self._progress.read(data)
         found = self._engine.fatal_lines(data) if with_fatal and self._engine is not None else ()
         told_to_end = any(line.signature in ENDED_FROM_OUTSIDE for line in found) or bool(_says_cancelled(data))
-        return Piece(output_at, marks, self._first_fatal(data, marks, output_at, now) if found else None, told_to_end, is_live)
+        ending = [line for line in found if _ends_a_job(line)]
+        return Piece(output_at, marks, self._first_fatal(data, ending, marks, output_at, now), told_to_end, is_live)
 
-    def _first_fatal(self, data: bytes, marks: Sequence[ProgressMark], output_at: datetime, now: datetime) -> FatalLine | None:
-        found = self._fatal_lines(data)
+    def _first_fatal(
+        self, data: bytes, found: Sequence[FatalLineFound], marks: Sequence[ProgressMark], output_at: datetime, now: datetime
+    ) -> FatalLine | None:
+        """`found`: the lines of `data` that end a job."""
         after = 0
         if found and any(_is_step(mark) for mark in marks):
             # One iteration may still come from ranks that had finished the step; two say that training goes on.
             data = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 2) :]
-            found = self._fatal_lines(data)
+            found = self._ending_lines(data)
             rest = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 1) :]
-            after = 1 if rest != data and not self._fatal_lines(rest) else 0
+            after = 1 if rest != data and not self._ending_lines(rest) else 0
         if not found:
             return None
         first = next((line for line in found if _is_certain(line)), found[0])
@@ -105,7 +108,7 @@ class PieceReader:
             is_certain=_is_certain(first),
         )
 
-    def _fatal_lines(self, data: bytes) -> list[FatalLineFound]:
+    def _ending_lines(self, data: bytes) -> list[FatalLineFound]:
         return [line for line in self._engine.fatal_lines(data) if _ends_a_job(line)] if self._engine is not None else []
 
 
