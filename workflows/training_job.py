@@ -123,14 +123,15 @@ class TrainingJob:
 
     async def _permitted(self, decision: Decision, proposal: Proposal) -> tuple[Decision, Proposal]:
         """The cluster's guard rails are asked before each action. Their no leaves the recommendation to a person, who approves it once the
-        breaker is reset or there is room; then they are asked again. Returns what may be carried out: a decision to act is permitted."""
+        breaker is reset or there is room; then they are asked again. Returns what may be carried out: a decision to act is permitted, and
+        what it acts on is the proposal as it was made, without the reasons for which it waited."""
         asked = proposal
         while _acts(decision, asked):
             permission = await self._judging.permission(asked)
             if permission.granted:
                 if asked is not proposal:
                     self._memory.story().state(OutcomeState.IN_PROGRESS, "")
-                break
+                return decision, proposal
             asked = withheld(proposal, permission.why, self._memory.incident())
             self._memory.change_incident(recommendation=asked.recommendation, decision=None)
             self._memory.story().step("held_by_guard_rails", permission.why)

@@ -447,6 +447,21 @@ async def test_an_approval_that_the_guard_rails_refuse_again_keeps_waiting_and_s
     assert len(world.permissions_asked) == 3
 
 
+async def test_why_a_stop_had_to_wait_is_no_reason_that_it_was_done_for(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO, stop_cancels_running=True), judgement=a_judgement(diagnosis=an_application_bug()))
+    world.script.extend([hangs(), ends()])
+    world.permission = TRIPPED
+    async with watched(env, world) as handle:
+        pending = await until_withheld(handle, times=1)
+        world.permission = Permission(granted=True, why="reset")
+        await approve(handle, pending)
+        end = await handle.result()
+    [incident] = end.incidents
+    assert incident.outcome.state is OutcomeState.STOPPED
+    assert TRIPPED.why not in incident.outcome.summary
+    assert (await world.now()).state is JobState.CANCELLED
+
+
 async def test_what_was_withheld_may_be_rejected(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.permission = TRIPPED
