@@ -19,6 +19,7 @@ PATTERNS = {
     "took": r"(?i)(?:iteration|step|batch|epoch)\s.{0,20}took\s+[\d.]+",
     "loss": r"(?i)[\"']?\bloss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
     "throughput": r"(?i)throughput\b.{0,30}\d",
+    "metered": r"(?i)\btime:?\s{1,4}\d+\.\d+s?(?:, [\d.,]+/s)?\s{1,3}\(\s?\d",
     "extremes": r"MnEtpt/Rank: \d+\.?\d*TF/\d+",
 }
 
@@ -40,7 +41,7 @@ _SECONDS = (
         ("tim", "took"),
         re.compile(
             r"(?i)(?:step[_ ]?time|train_step_timing in s|timing_s/step"
-            r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter_time)"
+            r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter(?:ation)?[_ ]time(?: \(s\))?)"
             rf"[\"']?\s{{0,20}}[:=]?\s{{0,20}}({_NUMBER})\s*(ms|s)?"
         ),
         "after",
@@ -54,11 +55,14 @@ _SECONDS = (
     (("data_time",), re.compile(rf"(?i)\btime:\s*({_NUMBER}), data_time"), "after"),
     (("|",), re.compile(rf"\|\s*({_NUMBER})\s?(s)\s*$"), "after"),
 )
+# A field called time and no more (nanoGPT, timm, detectron2, torchvision's meters); a clock's reading has a colon or a dash in it.
+_BARE_TIME = re.compile(rf"(?i)(?:[,|;\t]|\s\s)\s{{0,4}}time:?\s{{1,4}}({_NUMBER})\s?(ms|s)?(?![\d:/-])")
 _RATE = (
     (
-        ("throughput", "speed", "second", "tok", "tps", "wps"),
+        ("throughput", "speed", "second", "/s", "tok", "tps", "wps", "persec"),
         re.compile(
-            r"(?i)(?:throughput|speed|samples per second|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|tps|wps)"
+            r"(?i)(?:throughput|speed|samples per second|(?:samples|examples|images|imgs)/s(?:ec)?|samplespersec|tokens[_ ]per[_ ]second"
+            r"|tok/s/gpu|tokens/s|tps|wps)"
             rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
         ),
     ),
@@ -93,6 +97,7 @@ class Mark:
     stream: str = ""
     by_rank: tuple[tuple[int, float], ...] = ()
     share_done: float | None = None
+    bare_time: float | None = None  # seconds of a step, or since the start
     host_memory: float | None = None
 
 
@@ -117,7 +122,11 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
         by_rank = ((int(extremes[2]), 1 / float(extremes[1])), (int(extremes[4]), 1 / float(extremes[3])))
     elif iteration is None and seconds is None and loss is None and rate is None and share is None:
         return None
-    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, share, memory)
+    bare = _BARE_TIME.search(text) if seconds is None and "time" in lowered else None
+    bare_time = _number(bare[1]) if bare else None
+    if bare and bare[2] == "ms" and bare_time is not None:
+        bare_time /= 1000
+    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, share, bare_time, memory)
 
 
 def _seconds_of(text: str, lowered: str) -> float | None:
@@ -169,13 +178,21 @@ BARELY_SLOWER = 1.03  # counts only where the steps are very even: ten times the
 
 def step_seconds(marks: Sequence[Mark]) -> list[tuple[int, float]]:
     """(line, seconds a step), from what the lines say or, where they do not, from their times and counts."""
-    told = [(mark.line, mark.seconds) for mark in marks if mark.seconds is not None]
+    told = _told(marks)
     return told if len(told) >= FEWEST_STEPS else _timed(marks) or told
+
+
+def _told(marks: Sequence[Mark]) -> list[tuple[int, float]]:
+    """(line, seconds a step) as lines tell it; a bare time that only ever grows is the time since the start."""
+    told = [(mark.line, mark.seconds) for mark in marks if mark.seconds is not None]
+    bare = [(mark.line, mark.bare_time) for mark in marks if mark.bare_time]
+    grows = all(before <= after for (_, before), (_, after) in pairwise(bare))
+    return told if len(told) >= FEWEST_STEPS or len(bare) < FEWEST_STEPS or grows else bare
 
 
 def trend(marks: Sequence[Mark]) -> list[tuple[int, float]]:
     """(line, cost of a step) in one unit, not always seconds: where lines tell a throughput, its inverse. For comparing only."""
-    told = [(mark.line, mark.seconds) for mark in marks if mark.seconds is not None]
+    told = _told(marks)
     rated = [(mark.line, 1 / mark.rate) for mark in marks if mark.rate and mark.rate > 0 and isfinite(mark.rate)]
     if len(told) >= FEWEST_STEPS:
         # A progress bar's own rate is smoothed; a throughput beside it says more.

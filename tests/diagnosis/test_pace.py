@@ -146,6 +146,40 @@ def test_memory_that_only_grows_is_a_leak_and_memory_that_breathes_is_not() -> N
     assert not host_memory_grew(used(61, 70, 62, 71, 61, 72, 63))
 
 
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("iter 36298: loss 5.8465, time 148.74ms, mfu 0.01%", 0.14874),
+        ("Epoch: [12][200/1250]\tTime 0.311 ( 0.322)\tData 0.010 ( 0.020)\tLoss 1.91 (1.92)", 0.311),
+        ("Train: 0 [  50/1251 (  4%)]  Loss: 6.9 (6.95)  Time: 0.432s,  592.48/s", 0.432),
+        (" eta: 3:10:11  iter: 19  total_loss: 1.2  time: 0.2310  last_time: 0.2310  data_time: 0.0094", 0.231),
+        ("step 12, loss 2.3, time: 10:22:01", None),
+        ("step 12, loss 2.3, time: 2025-03-14", None),
+        ("step 12, loss 2.3, total time 88.1", None),
+    ],
+)
+def test_a_field_called_time_and_no_more_is_read_where_it_is_no_clock(line: str, seconds: float | None) -> None:
+    mark = mark_of(line, position=0, line=1, at=None, stream="")
+    assert mark is not None
+    assert mark.bare_time == (pytest.approx(seconds) if seconds is not None else None)
+
+
+def test_a_bare_time_tells_of_steps_unless_it_only_ever_grows() -> None:
+    def bare(*values: float) -> list[Mark]:
+        return [Mark(n, n, n, None, None, 2.0, None, None, bare_time=value) for n, value in enumerate(values)]
+
+    assert slowdown_of(bare(*around(3.2, 20), *around(6.4, 20))) is not None
+    since_the_start = [n * 3.2 for n in range(1, 41)]
+    assert step_seconds(bare(*since_the_start)) == []
+    assert slowdown_of(bare(*since_the_start)) is None
+
+
+def test_a_rate_behind_its_name_is_not_the_figure_before_it() -> None:
+    mark = mark_of("steps: 100 loss: 2.4 iter time (s): 1.210 samples/sec: 105.7", position=0, line=1, at=None, stream="")
+    assert mark is not None
+    assert (mark.seconds, mark.rate) == (1.21, 105.7)
+
+
 def test_seconds_come_from_times_where_no_line_tells_them() -> None:
     from datetime import UTC, datetime, timedelta
 
