@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from activities.diagnosis import flight_recorder, pace
 from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, Cause, cause_of
-from activities.diagnosis.collectives import Waiting, waiting_of, with_dumps
+from activities.diagnosis.collectives import WAITING, Waiting, waiting_of, with_dumps
 from activities.diagnosis.context import Context, Refined
 from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
 from activities.diagnosis.outliving import Fate, Living, fate_of, was_caught
@@ -137,7 +137,7 @@ class Case:
 
     def _waiting(self, verdict: Verdict) -> Waiting | None:
         waits = [item for item in self.observations if not progressed_after(item, self.reading.marks)]
-        first = next((item for item in waits if item.signature in ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout")), None)
+        first = next((item for item in waits if item.signature in WAITING), None)
         if first is None or (
             verdict.primary is not None and verdict.primary.position < first.position and verdict.primary.source is SignalSource.LOG
         ):

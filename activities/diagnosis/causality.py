@@ -117,7 +117,7 @@ def _first(items: Sequence[Observation]) -> Observation | None:
         return None
     tier = min(_tier(item) for item in items)
     best = [item for item in items if _tier(item) == tier]
-    first = min(best, key=_when)
+    first = min(best, key=lambda item: (*_when(item), -item.weight))  # of two readings of one line the surer
     # Buffers are flushed out of order: a line that stands later but was printed clearly earlier is the first.
     for item in best:
         if item.at is not None and first.at is not None and first.at - item.at > CLOCK_SKEW:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from activities.diagnosis.flight_recorder import Analysis, Finding
 from activities.diagnosis.reading import Observation, Reading
 
-WAITING = ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout")
+WAITING = ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout", "horovod_missing")
 _NEARLY_DONE = 0.985  # of an epoch or of the run: where uneven shares of data show
 _MOST_ABSENT = 0.5  # more ranks silent than this is a log that was cut, not a rank that stayed away
 

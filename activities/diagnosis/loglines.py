@@ -236,6 +236,8 @@ class LogLines:
                         reading.placements.take(raw, node, prefixed.task)
                 case "_srun_tasks":
                     if found := _SRUN_TASKS.search(raw):
+                        if "Exited with exit code" in raw:
+                            reading.exited_on.add(found[1])
                         for task in _numbers(found[2]):
                             reading.placements.labelled(task, found[1])
                 case _:

@@ -143,6 +143,8 @@ def _hang(case: "Case") -> Judgement | None:
         cause, confidence, why = "collective_mismatch", 0.85, flight.because
     elif flight is not None and flight.ranks:
         cause, confidence, why = UNKNOWN, 0.5, f"ranks {short(flight.ranks)} of group {flight.group}: {flight.because}"
+    elif any(item.signature == "prolog_running" for item in case.observations):
+        cause, confidence, why = "prolog_hung", 0.7, "Slurm still waits for the prolog"
     elif case.training_ended_at is not None:
         cause, confidence, why = "launcher_teardown_hang", 0.7, "the training had ended, its launcher has not"
     elif phase == "evaluation" and (told or silent):

@@ -68,6 +68,7 @@ class Reading:
     phases: list[tuple[int, int, str, str]] = field(default_factory=list)  # position, line, phase, text
     failures: list[Failure] = field(default_factory=list)
     ended_on: set[str] = field(default_factory=set)  # hosts where Hydra saw a process end badly
+    exited_on: set[str] = field(default_factory=set)  # hosts where srun saw a task exit with a code
     rank_nodes: dict[int, str] = field(default_factory=dict)
     placements: Placements = field(default_factory=Placements)
     address_nodes: dict[str, str] = field(default_factory=dict)

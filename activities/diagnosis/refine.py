@@ -112,6 +112,12 @@ def _gpu_types(said: str) -> frozenset[str]:
     return frozenset(kind.lower() for kind in re.findall(r"(?i)\bgpu:([a-z][\w.-]*)[:=]\d", said))
 
 
+def _foreign(context: Context) -> Refined | None:
+    if context.facts.ended_badly and not context.stepped:
+        return Refined("gpu_not_clean_at_start", 0.82, "another process was on the GPU before the job did a step", names_node=True)
+    return None
+
+
 def _shares_by_design(context: Context) -> bool:
     """A trainer that keeps an inference engine on its own GPUs (vLLM, SGLang) shares them with itself."""
     return bool(re.search(r"(?i)\bvllm|sglang|rollout|colocat", context.primary.context + context.reading.last_text))
@@ -268,6 +274,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "sigill_config_regression": (_sigill,),
     "illegal_memory_access_app_bug": (_illegal_access,),
     "cuda_oom": (_cuda_oom,),
+    "gpu_shared_by_foreign_process": (_foreign,),
     "ecc_uncorrectable": (_earlier_memory_error,),
     "xid_74_nvlink_fatal": (_nvlink,),
     "nodes_started_too_far_apart": (network.joined,),

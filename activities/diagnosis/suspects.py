@@ -158,6 +158,9 @@ class Whereabouts:
         if root is not None and item.source is not SignalSource.SCHEDULER and (node := self._in_job(root.host)):
             return node, f"the launcher saw the first failure on {root.host}"
         ends = {node for host in self._reading.ended_on if (node := self._in_job(host))}
+        if "pyxis: " in item.text:
+            # A task's container starts before the task can wait for another's: where one ended is where it failed.
+            ends |= {node for host in self._reading.exited_on if (node := self._in_job(host))}
         if len(ends) == 1 and item.source is not SignalSource.SCHEDULER:
             return next(iter(ends)), "the launcher saw a process end badly there alone"
         return self._only("the only node of the job")
