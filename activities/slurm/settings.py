@@ -8,6 +8,7 @@ from activities.slurm.scheduler import SchedulerSettings, SchedulerUnreadable
 
 _SETTING = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 _CRED_EXPIRE_DEFAULT = 120  # slurm.conf(5), AuthInfo
+_CRED_EXPIRE_LEAST = 5  # less is "AuthInfo=cred_expire=4 invalid" in slurmctld's log, and the default counts; measured on 22.05.8
 
 
 def settings_from(text: str) -> SchedulerSettings:
@@ -34,6 +35,7 @@ def _requeue_delay(values: Mapping[str, str]) -> timedelta:
     stated = _option(values.get("SchedulerParameters"), "requeue_delay")
     if stated is None:
         stated = _option(values.get("AuthInfo"), "cred_expire")
+        stated = None if stated is not None and stated < _CRED_EXPIRE_LEAST else stated
     return timedelta(seconds=(_CRED_EXPIRE_DEFAULT if stated is None else stated) + 1)
 
 

@@ -28,6 +28,8 @@ def test_settings_of_24_11() -> None:
     [
         ("AuthInfo = (null)", 121),
         ("AuthInfo = socket=/run/m,cred_expire=30", 31),
+        ("AuthInfo = cred_expire=5", 6),
+        ("AuthInfo = cred_expire=4", 121),
         ("AuthInfo = cred_expire=30\nSchedulerParameters = bf_interval=2,requeue_delay=5", 6),
         ("AuthInfo = (null)\nSchedulerParameters = requeue_delay=0", 1),
     ],
