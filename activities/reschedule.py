@@ -244,7 +244,7 @@ class Reschedule:
     @beating
     @answering
     async def release_job(self, request: MutationRequest) -> MutationResult:
-        """Releases a hold of ours and takes our mark away. A hold of another hand stays."""
+        """Releases a hold of ours, gives what is left of the requeue delay back and takes our mark away. A hold of another hand stays."""
         step = "release_job"
         job = await self._scheduler.job(request.job_id)
         if not self._holds(job) and job.is_held:
@@ -255,6 +255,9 @@ class Reschedule:
             job = await self._scheduler.job(request.job_id)
             if job.is_held:
                 raise ReleaseNotSeen(f"job {request.job_id}: still held after release ({job.reason})")
+        if job.state is JobState.PENDING and job.eligible_at is not None and job.eligible_at > self._clock.now():
+            await self._scheduler.start_now(request.job_id)  # a release alone leaves the job waiting for its begin time
+            job = await self._scheduler.job(request.job_id)
         if self._holds(job):
             await self._scheduler.set_admin_comment(request.job_id, "")
         return self._done(step, job, "released")

@@ -324,8 +324,8 @@ async def test_releasing_gives_the_job_back_and_takes_the_mark_away() -> None:
     assert (await site.run("release_job")).done
     job = await site.job()
     assert (job.is_held, job.admin_comment) == (False, "")
-    site.clock.advance(10)
-    assert (await site.job()).state is JobState.RUNNING
+    site.clock.advance(1)
+    assert (await site.job()).state is JobState.RUNNING, "the delay is given back, however long it is"
 
 
 async def test_releasing_twice_releases_once() -> None:
