@@ -13,7 +13,8 @@ from activities.records import Action, Domain
 
 NVLINK5_CODES: Final = range(144, 151)
 _NVLINK5: Final = re.compile(
-    r"(?P<unit>[A-Z][A-Z0-9_]*(?: Degraded)?)\s+(?P<no>Non-?)?Fatal\s+XC(?P<xc>[01])\s+i(?P<injected>[01])\s+Link\s+(?P<link>-?\d+)\s*"
+    r"(?<![A-Z0-9_])(?P<unit>[A-Z][A-Z0-9_]{0,40}(?: Degraded)?)\s{1,8}(?P<no>Non-?)?Fatal\s{1,8}XC(?P<xc>[01])\s{1,8}"
+    r"i(?P<injected>[01])\s{1,8}Link\s{1,8}(?P<link>-?\d{1,6})\s{0,8}"
     r"\((?P<words>[0-9a-fx ,]+)\)",
     re.I,
 )

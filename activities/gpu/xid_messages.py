@@ -42,7 +42,7 @@ _QUOTED: Final = re.compile(
 _PID: Final = re.compile(r"^\s*,?\s*pid\s*=\s*(?:(?P<pid>\d+)|'?<[^>]*>'?|[^,]*)\s*,?", re.I)
 _NAME: Final = re.compile(r"^\s*name\s*=\s*(?P<name><[^>]*>|[^,]*)\s*,?", re.I)
 _SXID: Final = re.compile(
-    r"(?P<switch>nvidia-nvswitch\d+)?:?\s*SXid\s*\(\s*(?:PCI:)?(?P<address>[0-9a-f:.]+)[^)]{0,80}\)\s*:\s*(?P<code>\d{1,6})\s*,?\s*(?P<rest>.*)",
+    r"(?P<switch>nvidia-nvswitch\d+)?:?\s{0,4}SXid\s*\(\s*(?:PCI:)?(?P<address>[0-9a-f:.]+)[^)]{0,80}\)\s*:\s*(?P<code>\d{1,6})\s*,?\s*(?P<rest>.*)",
     re.I | re.S,
 )
 _LINK: Final = re.compile(r"\bLink\s+(\d+)", re.I)

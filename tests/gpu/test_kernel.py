@@ -197,6 +197,8 @@ def test_an_endless_line_is_cut() -> None:
         "NVRM: " + "0000:3b:00 " * 100 + "fallen off the bus",
         "NVRM: Xid (PCI:0000:3b:00): 74, " + "(0x1," * 230,
         "[hardware error] " * 70,
+        ("NVRM: Xid (PCI:0000:3b:00): 145, Non-" + "A" * 1900 + "\n") * 40,
+        ("NVRM: Xid (PCI:0000:3b:00): 145, " + " " * 1900 + "up\n") * 40,
     ],
 )
 def test_no_line_makes_a_pattern_run_away(line: str) -> None:
