@@ -57,14 +57,16 @@ _SECONDS = (
 )
 # A field called time and no more (nanoGPT, timm, detectron2, torchvision's meters); a clock's reading has a colon or a dash in it.
 _BARE_TIME = re.compile(rf"(?i)(?:[,|;\t]|\s\s)\s{{0,4}}time:?\s{{1,4}}({_NUMBER})\s?(ms|s)?(?![\d:/-])")
+_ITS_RATE = rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
+# What measures work goes before what counts samples: a sample may be made longer (sequence-length warm-up, answers that grow).
 _RATE = (
     (
-        ("throughput", "speed", "second", "/s", "tok", "tps", "wps", "persec"),
-        re.compile(
-            r"(?i)(?:throughput|speed|samples per second|(?:samples|examples|images|imgs)/s(?:ec)?|samplespersec|tokens[_ ]per[_ ]second"
-            r"|tok/s/gpu|tokens/s|tps|wps)"
-            rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
-        ),
+        ("throughput", "tok", "tps", "wps", "flop"),
+        re.compile(r"(?i)(?:throughput|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|\btps|\bwps|tflops?\b)" + _ITS_RATE),
+    ),
+    (
+        ("speed", "second", "/s", "persec"),
+        re.compile(r"(?i)(?:speed|samples per second|(?:samples|examples|images|imgs)/s(?:ec)?|samplespersec)" + _ITS_RATE),
     ),
     (("/s",), re.compile(rf"(?i)({_NUMBER})\s?(?:samples|examples|tokens|tok|images|imgs|seqs)/s(?:ec)?")),
     (("algbw",), re.compile(rf"(?i)algbw\s+({_NUMBER})")),
@@ -173,6 +175,7 @@ class Slowdown:
 FEWEST_STEPS = 8  # fewer say nothing about a trend
 CLEARLY_SLOWER = 1.25  # more than evaluation, data or routing usually cause
 _ZEROED_STEPS = 4  # fewer may be skipped steps while a loss scale settles
+_OF_THE_SLOWDOWN = 0.3  # a throughput that is told as an average over the run falls by no less
 BARELY_SLOWER = 1.03  # counts only where the steps are very even: ten times the usual spread
 
 
@@ -214,7 +217,23 @@ def _timed(marks: Sequence[Mark]) -> list[tuple[int, float]]:
 
 def slowdown_of(marks: Sequence[Mark]) -> Slowdown | None:
     """The slow-down these marks show, or None."""
-    steps = trend(marks)[1:]  # the first step compiles and warms up
+    found = _slower(trend(marks))
+    return None if found is not None and _does_more(marks, found) else found
+
+
+def _does_more(marks: Sequence[Mark], found: Slowdown) -> bool:
+    """True where a throughput is told beside the time and did not fall with it: the steps became larger, no machine slower."""
+    costs = [1 / mark.rate for mark in marks if mark.rate and mark.rate > 0 and isfinite(mark.rate)][1:]
+    if len(costs) < FEWEST_STEPS:
+        return False
+    third = len(costs) // 3
+    lasting = statistics.median(costs[-third:]) / statistics.median(costs[:third])
+    at_times = statistics.median(sorted(costs)[-max(2, len(costs) // 10) :]) / statistics.median_low(costs)
+    return max(lasting, at_times) - 1 < _OF_THE_SLOWDOWN * (found.factor - 1)
+
+
+def _slower(costs: Sequence[tuple[int, float]]) -> Slowdown | None:
+    steps = costs[1:]  # the first step compiles and warms up
     if len(steps) < FEWEST_STEPS:
         return None
     values = [value for _, value in steps]

@@ -180,6 +180,24 @@ def test_a_rate_behind_its_name_is_not_the_figure_before_it() -> None:
     assert (mark.seconds, mark.rate) == (1.21, 105.7)
 
 
+def test_steps_that_do_more_are_not_slower() -> None:
+    def both(seconds: list[float], rates: list[float]) -> list[Mark]:
+        return [Mark(n, n, n, s, r, 2.0, None, None) for n, (s, r) in enumerate(zip(seconds, rates, strict=True))]
+
+    longer = [30 + n * 0.5 for n in range(60)]
+    assert slowdown_of(both(longer, around(2000, 60, 0.02))) is None
+    assert slowdown_of(both(longer, [60_000 / s for s in longer])) is not None
+    averaged = [100.0] * 30 + [100 * 30 / (30 + 1.5 * n) * (30 + n) / 30 for n in range(30)]
+    assert slowdown_of(both([1.0] * 30 + [1.5] * 30, averaged)) is not None, "a rate over the whole run falls late"
+
+
+def test_tokens_tell_of_work_before_samples_do() -> None:
+    line = " iteration 10/ 50 | elapsed time per iteration (ms): 400.0 | samples per second: 19.355 | tokens per second: 60000.0 |"
+    mark = mark_of(line, position=0, line=1, at=None, stream="")
+    assert mark is not None
+    assert mark.rate == 60000.0
+
+
 def test_seconds_come_from_times_where_no_line_tells_them() -> None:
     from datetime import UTC, datetime, timedelta
 
