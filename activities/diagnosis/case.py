@@ -294,7 +294,8 @@ class Case:
             located = [item for item in same if self.whereabouts.locate(item)[0] is not None]
             if len({self.whereabouts.locate(item)[0] for item in located}) == 1:
                 return [primary, located[0]]
-        certain = [item for item in same if spreads or (item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.isolate)]
+        sees_devices = (SignalSource.KERNEL, SignalSource.GPU)
+        certain = [item for item in same if spreads or item.source is SignalSource.NODE or (item.source in sees_devices and item.isolate)]
         return [primary, *certain]
 
     def _narrowed(self, slug: str, primary: Observation, node: str | None, attribution: Attribution) -> Attribution:

@@ -56,6 +56,7 @@ _RUNNING_AT = re.compile(r"RUNNING AT ([\w.-]+)")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
 _BRACKETED = re.compile(r"^\s?\[([^\]\n]{1,120})\]")  # a script's own tag, a node's name somewhere in it
+_TAGGED = re.compile(r"^(?:\s?\[[^\]\n]{1,80}\]){1,3} ([A-Za-z][\w.-]{0,80}): ")  # a monitor's tag, then whom it tells of
 _FIRST_WORD = re.compile(r"^[\[( ]{0,3}([A-Za-z][\w.-]{0,80}?)[\]): ]")
 
 
@@ -120,6 +121,8 @@ class LogLines:
     def _node_of(self, raw: str) -> str | None:
         """The node a line begins with, where the job's own list leaves no doubt."""
         if self.reading.known_nodes and (found := _FIRST_WORD.match(raw)) and found[1] in self.reading.known_nodes:
+            return found[1]
+        if self.reading.known_nodes and (found := _TAGGED.match(raw)) and found[1] in self.reading.known_nodes:
             return found[1]
         if self.reading.known_nodes and (found := _BRACKETED.match(raw)):
             named = self.reading.known_nodes.intersection(re.split(r"[\s,:|/]+", found[1]))

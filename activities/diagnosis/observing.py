@@ -31,6 +31,8 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 }
 
 
+_NODES_NAMED = 4
+
 _EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
 _NODE_REASON = re.compile(r"^(?:node_)?(?:reasons?|states?)(?:\.(?P<node>[A-Za-z][\w-]*)=|[.=](?P<node2>[A-Za-z][\w.-]*)[:=] )")
 
@@ -118,9 +120,10 @@ def of_state(facts: SchedulerFacts) -> list[Observation]:
         cause, weight = _SCHEDULER_STATES[facts.state]
         found.append(Observation("slurm_state", Role.PRIMARY, weight, f"Slurm says {facts.state}", cause, SignalSource.SCHEDULER))
     if facts.lost_nodes and facts.state not in ("COMPLETED",):
-        text = f"Slurm lost {', '.join(facts.lost_nodes[:8])}"
-        named = facts.lost_nodes[0] if len(facts.lost_nodes) == 1 else None
-        found.append(Observation("slurm_node_lost", Role.PRIMARY, 0.93, text, "node_failure", SignalSource.NODE, node=named))
+        text = f"Slurm lost {', '.join(facts.lost_nodes[:_NODES_NAMED])}"
+        # More at once than this share a switch, a rack or a mistake of the scheduler's; each by itself is healthy.
+        named = facts.lost_nodes if len(facts.lost_nodes) <= _NODES_NAMED else (None,)
+        found += [Observation("slurm_node_lost", Role.PRIMARY, 0.93, text, "node_failure", SignalSource.NODE, node=node) for node in named]
     code = facts.exit_code or _EXIT_SIGNALS.get(facts.exit_signal or 0)
     if code is not None and code in _EXIT_CODES:
         cause, weight = _EXIT_CODES[code]

@@ -101,6 +101,8 @@ def _cuda_oom(context: Context) -> Refined | None:
             return Refined("faulty_gpu_oom_at_init", 0.72, "creating a context failed on one GPU of many before anything was allocated")
     if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
         return Refined("wrong_gpu_type", 0.6, f"an earlier attempt had {earlier[1]} GPUs")
+    if any(item.signature == "mig_slice" for item in context.observations):
+        return Refined("wrong_gpu_type", 0.7, "the job runs on a slice of a GPU (MIG)")
     now, before = _gpu_types(context.facts.text), _gpu_types(context.facts.earlier_text)
     if now and before and not now & before:
         return Refined("wrong_gpu_type", 0.75, f"an earlier attempt had {', '.join(sorted(before))}, this one {', '.join(sorted(now))}")
