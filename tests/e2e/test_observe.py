@@ -6,11 +6,12 @@ from activities.records import Action, DecisionKind, OutcomeState
 from tests.e2e.site import Site, Training, steps_of
 from workflows.state import Stage
 
-# What differs between any two jobs, watched or not: who they are, when and where they ran.
+# What differs between any two jobs, watched or not: who they are, when and where they ran, and which of Slurm's two schedulers started
+# them (an unlimited job that the backfill scheduler starts is shown with 365 days).
 OF_ITS_OWN = {
     *("JobId", "JobName", "Comment", "Command", "Priority"),
     *("SubmitTime", "EligibleTime", "AccrueTime", "StartTime", "EndTime", "LastSchedEval", "RunTime", "Deadline"),
-    *("NodeList", "BatchHost", "AllocNode:Sid", "ReqNodeList", "StdErr", "StdOut"),
+    *("NodeList", "BatchHost", "AllocNode:Sid", "ReqNodeList", "StdErr", "StdOut", "Scheduler", "TimeLimit"),
 }
 OF_TIME = {"CPULoad", "FreeMem", "LastBusyTime", "SlurmdStartTime", "BootTime", "CurrentWatts", "LowestJoules", "ConsumedJoules"}
 READING_ONLY = {
@@ -54,7 +55,7 @@ async def _what_the_team_does_is_compared(site: Site, run: Training, broken: str
     run.break_with()
     await site.slurm.run("scontrol", "requeue", run.job_id)
     await site.slurm.wait_state(run.job_id, "PENDING")
-    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now")
+    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now+2")  # past the second of its kill
     incident = await site.incident(run, until=lambda incident: "compared" in steps_of(incident), what="the comparison")
     assert incident.outcome.state is OutcomeState.RECOVERED
     assert "another hand" in incident.outcome.summary
