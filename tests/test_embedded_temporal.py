@@ -53,6 +53,22 @@ async def test_a_second_server_on_the_same_database_is_refused_until_the_first_h
         assert again.is_running
 
 
+async def test_a_database_in_no_place_to_write_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for database in (tmp_path / "file" / "temporal.db", Path("/proc/nowhere/temporal.db")):
+        with pytest.raises(EmbeddedTemporalFailed, match=r"cannot be used: .*; set temporal\.database"):
+            await EmbeddedTemporal(database).start()
+
+
+async def test_a_directory_named_as_the_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    database, beside = tmp_path / "backstay", tmp_path / "backstay-evidence"
+    for directory in (database, beside):
+        directory.mkdir(mode=0o755)
+    with pytest.raises(EmbeddedTemporalFailed, match="Is a directory"):
+        await EmbeddedTemporal(database).start()
+    assert {directory.stat().st_mode & 0o777 for directory in (database, beside)} == {0o755}
+
+
 def test_the_official_program_on_path_comes_before_the_packaged_one(tmp_path: Path) -> None:
     official, packaged = an_executable(tmp_path / "official" / "temporal"), an_executable(tmp_path / "venv" / "temporal")
     assert find_program(str(official.parent), packaged.parent) == Program(official, Origin.PATH)

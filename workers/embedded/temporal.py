@@ -5,6 +5,7 @@ needs none of this. Nothing here knows workflows; it starts a program, waits unt
 """
 
 import asyncio
+import errno
 import fcntl
 import os
 import shutil
@@ -103,6 +104,10 @@ async def answers(address: str, within: timedelta = timedelta(seconds=2)) -> boo
         return False
 
 
+_SQLITE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
+"""What stands beside a database file, and our lock: their suffixes. Nothing else there is ours to touch."""
+
+
 class EmbeddedTemporal:
     """A Temporal server with its UI as a child process, on 127.0.0.1. It does not outlive the thread that started it.
 
@@ -172,15 +177,17 @@ class EmbeddedTemporal:
         """Start the server and return when it answers.
 
         Raises:
-            EmbeddedTemporalFailed: no program, a taken port, an early death, or no answer within the time.
+            EmbeddedTemporalFailed: no program, a taken port, a place that cannot be written, an early death, or no answer within the time.
         """
         for what, port, key in (("frontend", self.port, "temporal.address"), ("UI", self.ui_port, "temporal.ui_port")):
             if not port_is_free(port):
                 raise EmbeddedTemporalFailed(f"port {port} for Temporal's {what} is taken on this machine; set {key} to a free one")
         command = self._command()
-        self.database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for file in self.database.parent.glob(f"{self.database.name}*"):  # with SQLite's -wal and -shm; of an earlier start
-            file.chmod(0o600)
+        try:
+            self._close_to_others()
+        except OSError as error:
+            mend = "set temporal.database to a file in a directory that you may write"
+            raise EmbeddedTemporalFailed(f"the database {self.database} cannot be used: {error.strerror}; {mend}") from error
         with self._sole_use() as lock, self._open_log() as log:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
@@ -246,6 +253,17 @@ class EmbeddedTemporal:
             "--ui-disable-news-fetch",
             *attributes,
         ]
+
+    def _close_to_others(self) -> None:
+        """Makes the database's place; what an earlier start left there is for its owner only. Raises `OSError`."""
+        self.database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.database.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not os.access(self.database.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        for suffix in _SQLITE_FILES:
+            with suppress(FileNotFoundError):
+                self.database.with_name(f"{self.database.name}{suffix}").chmod(0o600)
 
     def _sole_use(self) -> IO[bytes]:
         """The lock of the database file. Two servers on one file, each on its own ports, would run every workflow twice.
