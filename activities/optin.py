@@ -162,6 +162,10 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]]) -> OptIn:
             near = get_close_matches(key, _SHOWN_KEYS, n=1)
             mend = f"did you mean '{near[0]}'?" if near else f"the keys are {', '.join(_SHOWN_KEYS)}"
             warnings.append(_warning(f"unknown key {_shown(key)}", mend))
+        elif raw_value is None and key != "mode":
+            continue  # JSON's null says nothing of a log or a directory
+        elif isinstance(raw_value, (dict, list)):
+            warnings.append(_warning(f"{key} is {_shown(raw_value)}", f'write it as text: {{"backstay": {{"{key}": "..."}}}}'))
         elif key == "mode" and value.lower() in _NO:
             opted_in = False
         elif key == "mode" and value.lower() in _YES:

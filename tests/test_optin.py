@@ -82,12 +82,19 @@ def test_what_does_not_opt_in(comment: str) -> None:
         ("backstay:progress=step (\\d+)", "progress pattern", "(?P<iteration>"),
         ('{"backstay": {"mode": "auto"', "brace", "close it"),
         ('{"backstay": [1]}', "backstay is [1]", "write"),
+        ('{"backstay": {"log": ["/x"]}}', "log is ['/x']", "write it as text"),
+        ('{"backstay": {"mode": {"a": 1}}}', "mode is {'a': 1}", "write it as text"),
     ],
 )
 def test_a_garbled_comment_warns_with_the_place_and_the_mend(comment: str, place: str, mend: str) -> None:
     opt_in = read_comment(comment)
     assert opt_in.opted_in
     assert any(place in warning and mend in warning for warning in opt_in.warnings)
+
+
+def test_null_in_json_says_nothing() -> None:
+    said = read_comment('{"backstay": {"mode": null, "log": null, "checkpoints": null, "progress": null}}')
+    assert said == OptIn(opted_in=True)
 
 
 def test_an_unknown_mode_is_no_mode_and_the_rest_still_counts() -> None:
