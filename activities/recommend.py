@@ -15,7 +15,7 @@ from activities.configuration import Configuration
 from activities.discover import opted_in
 from activities.modes import mode_for
 from activities.placement import looks, nodes_of_partition
-from activities.policy import Situation, recommend
+from activities.policy import Situation, recommend, suspect_nodes
 from activities.policy_guards import ENOUGH_NODES_LEFT
 from activities.records import (
     Action,
@@ -50,6 +50,7 @@ class Proposal(Record):
     recommendation: Recommendation
     diagnosis: Diagnosis
     mode: Mode
+    suspects: tuple[str, ...] = Field(default=(), description="those of the excluded nodes that this incident implicates")
     changes_slurm: bool = Field(default=False, description="carrying it out would change something in Slurm")
     approvers: tuple[str, ...] = ()
     override_no_requeue: bool = False
@@ -90,31 +91,30 @@ class Recommend:
         policy = self._configuration.policy
         incident = request.incident
         mode = self._mode_now(job)
-        recommendation = recommend(
-            Situation(
-                symptom=incident.symptom,
-                diagnosis=incident.diagnosis,
-                attribution=incident.attribution,
-                opinions=incident.opinions,
-                job=job,
-                restart_count=request.attempt.restart_count,
-                history=request.history,
-                ledger=request.view.excluded,
-                nodes=nodes,
-                progress=incident.progress,
-                mode=mode,
-                now=self._clock.now(),
-                min_job_age=settings.min_job_age,
-                incident_id=incident.id,
-            ),
-            policy,
+        situation = Situation(
+            symptom=incident.symptom,
+            diagnosis=incident.diagnosis,
+            attribution=incident.attribution,
+            opinions=incident.opinions,
+            job=job,
+            restart_count=request.attempt.restart_count,
+            history=request.history,
+            ledger=request.view.excluded,
+            nodes=nodes,
+            progress=incident.progress,
+            mode=mode,
+            now=self._clock.now(),
+            min_job_age=settings.min_job_age,
+            incident_id=incident.id,
         )
+        recommendation = recommend(situation, policy)
         still_runs = not (job.state.is_ended or job.is_ending)
         cancels = recommendation.action is Action.STOP and still_runs and policy.stop_cancels_running
         return Proposal(
             recommendation=recommendation,
             diagnosis=incident.diagnosis,
             mode=mode,
+            suspects=tuple(sorted(set(suspect_nodes(situation, policy)) & set(recommendation.exclude_nodes))),
             changes_slurm=recommendation.action in (Action.RESTART, Action.RESTART_EXCLUDING) or cancels,
             approvers=policy.approvers,
             override_no_requeue=policy.override_no_requeue,

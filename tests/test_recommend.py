@@ -14,7 +14,7 @@ from activities.slurm.clock import ManualClock
 from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
-from tests.builders import a_diagnosis, an_application_bug, an_attempt, an_attribution, an_incident
+from tests.builders import a_diagnosis, a_suspect, an_application_bug, an_attempt, an_attribution, an_incident
 
 
 class Site:
@@ -101,6 +101,15 @@ async def test_a_job_that_slurm_has_forgotten_is_judged_by_its_last_look() -> No
     as_seen = await site.job()
     site.clock.advance(600)
     assert (await site.propose(job=as_seen)).recommendation.action is Action.RESTART_EXCLUDING
+
+
+async def test_only_nodes_blamed_with_confidence_are_named_for_the_ledger_though_more_are_excluded_or_suspected() -> None:
+    site = Site()
+    site.job_id = site.cluster.submit(request=Request(node_count=1), exclude=["node-001"])
+    vague = a_suspect("node-001", confidence=0.2)
+    proposal = await site.fail().propose(attribution=an_attribution(a_suspect("node-002"), vague))
+    assert proposal.recommendation.exclude_nodes == ("node-001", "node-002")
+    assert proposal.suspects == ("node-002",)
 
 
 async def test_nodes_that_the_ledger_excludes_are_kept_out_of_the_next_attempt_too() -> None:

@@ -136,7 +136,7 @@ class Judging:
                     incident_id=incident.id,
                     partition=self._memory.job_now().partition,
                     exclude_nodes=proposal.recommendation.exclude_nodes,
-                    suspects=tuple(sorted(set(incident.attribution.nodes) & set(proposal.recommendation.exclude_nodes))),
+                    suspects=proposal.suspects,
                     cause=incident.diagnosis.cause,
                     because=tuple(line for s in incident.attribution.suspects for line in s.because)[:5],
                     partition_nodes=proposal.partition_nodes,

@@ -125,6 +125,15 @@ def test_a_hang_that_was_left_to_a_person_and_steps_again_needs_nobody() -> None
     assert job_row(standing, Progress(iteration=41))["needs_you"] is None
 
 
+def test_a_job_held_for_a_missing_checkpoint_needs_nobody_once_it_writes_one() -> None:
+    silent = an_incident(
+        symptom=a_symptom(SymptomKind.NO_CHECKPOINT), progress=Progress(checkpoint_iteration=40), outcome=Outcome(state=OutcomeState.HELD)
+    )
+    standing = a_held_job(stage=Stage.WATCHING, incidents=(silent,))
+    assert job_row(standing, Progress(checkpoint_iteration=40))["needs_you"] == "held"
+    assert job_row(standing, Progress(checkpoint_iteration=60))["needs_you"] is None
+
+
 def test_diagnose_has_the_documented_shape() -> None:
     assert keys(judgement_document(a_judgement(notes=("dump_1: no dump",)), a_recommendation())) == {
         "symptom": {"kind": None},

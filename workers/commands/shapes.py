@@ -95,6 +95,10 @@ def needs_you(state: TrainingJobState, progress: Progress) -> Need | None:
     newest = state.incidents[-1]
     if newest.symptom.kind is SymptomKind.HANG and (progress.iteration or 0) > (newest.progress.iteration or 0):
         return None  # it steps again
+    if newest.symptom.kind is SymptomKind.NO_CHECKPOINT and (progress.checkpoint_iteration or 0) > (
+        newest.progress.checkpoint_iteration or 0
+    ):
+        return None  # it writes checkpoints again
     return {OutcomeState.HELD: Need.HELD, OutcomeState.FAILED: Need.FAILED}.get(newest.outcome.state)
 
 
