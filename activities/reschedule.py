@@ -175,10 +175,10 @@ class Reschedule:
             job = await self._scheduler.job(request.job_id)
             if job.state is JobState.PENDING and not job.is_ending:
                 return self._done(step, job, f"pending ({job.reason or 'no reason given'})", held=self._holds(job))
-            if _has_run_since(job, request.restart_count):
-                return self._superseded(step, job, f"the next attempt is {job.state} already")
             if job.state is JobState.CANCELLED:
                 return self._superseded(step, job, "someone cancelled the job")
+            if _has_run_since(job, request.restart_count):
+                return self._superseded(step, job, f"the next attempt is {job.state} already")
             activity.heartbeat(f"{job.state} {' '.join(job.flags)}".strip())
             await self._pause(LOOK_EVERY.total_seconds())
 

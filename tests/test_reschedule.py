@@ -386,7 +386,7 @@ async def test_a_next_attempt_that_runs_already_supersedes_the_wait(site: Site) 
 async def test_a_cancel_while_we_wait_supersedes(site: Site) -> None:
     await site.run("requeue_job")
     await site.cluster.cancel(site.job_id)
-    assert (await site.run("confirm_pending")).superseded
+    assert (await site.run("confirm_pending")).superseded == "someone cancelled the job"
 
 
 @pytest.mark.parametrize("step", ["confirm_pending", "exclude_nodes", "expedite", "release_job", "cancel_job"])
