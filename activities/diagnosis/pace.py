@@ -38,10 +38,10 @@ _ITERATION = (
 _SECONDS = (
     (("elapsed time",), re.compile(rf"(?i)elapsed time per iteration \((ms|s)\):\s*({_NUMBER})"), "named"),
     (
-        ("tim", "took"),
+        ("tim", "took", "(t)"),
         re.compile(
             r"(?i)(?:step[_ ]?time|train_step_timing in s|timing_s/step"
-            r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter(?:ation)?[_ ]time(?: \(s\))?)"
+            r"|time[/_ ]per[_ ](?:step|iteration)|(?:iteration|step|batch)\s+(?:\d+\s+)?took|iter(?:ation)?[_ ]time(?: \(s\))?|batch \(t\))"
             rf"[\"']?\s{{0,20}}[:=]?\s{{0,20}}({_NUMBER})\s*(ms|s)?"
         ),
         "after",
@@ -56,18 +56,19 @@ _SECONDS = (
     (("|",), re.compile(rf"\|\s*({_NUMBER})\s?(s)\s*$"), "after"),
 )
 # A field called time and no more (nanoGPT, timm, detectron2, torchvision's meters); a clock's reading has a colon or a dash in it.
-_BARE_TIME = re.compile(rf"(?i)(?:[,|;\t]|\s\s)\s{{0,4}}time:?\s{{1,4}}({_NUMBER})\s?(ms|s)?(?![\d:/-])")
+_BARE_TIME = re.compile(rf"(?i)(?:[,|;\t]|\s\s)\s{{0,4}}time(?:=|:?\s{{1,4}})({_NUMBER})\s?(ms|s)?(?![\d:/-])")
 _ITS_RATE = rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
 # What measures work goes before what counts samples: a sample may be made longer (sequence-length warm-up, answers that grow).
 _RATE = (
     (
         ("throughput", "tok", "tps", "wps", "flop"),
-        re.compile(r"(?i)(?:throughput|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|\btps|\bwps|tflops?\b)" + _ITS_RATE),
+        re.compile(r"(?i)(?:throughput(?!\S{0,20}batches)|tokens[_ ]per[_ ]second|tok/s/gpu|tokens/s|\btps|\bwps|tflops?\b)" + _ITS_RATE),
     ),
     (
         ("speed", "second", "/s", "persec"),
-        re.compile(r"(?i)(?:speed|samples per second|(?:samples|examples|images|imgs)/s(?:ec)?|samplespersec)" + _ITS_RATE),
+        re.compile(r"(?i)(?:speed|samples per second|(?:samples|examples|images|imgs|steps)/s(?:ec)?|samplespersec)" + _ITS_RATE),
     ),
+    (("steps/s",), re.compile(rf"(?i)\bsteps/s(?:ec)? ({_NUMBER})")),
     (("/s",), re.compile(rf"(?i)({_NUMBER})\s?(?:samples|examples|tokens|tok|images|imgs|seqs)/s(?:ec)?")),
     (("algbw",), re.compile(rf"(?i)algbw\s+({_NUMBER})")),
 )

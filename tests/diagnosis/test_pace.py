@@ -191,11 +191,37 @@ def test_steps_that_do_more_are_not_slower() -> None:
     assert slowdown_of(both([1.0] * 30 + [1.5] * 30, averaged)) is not None, "a rate over the whole run falls late"
 
 
-def test_tokens_tell_of_work_before_samples_do() -> None:
-    line = " iteration 10/ 50 | elapsed time per iteration (ms): 400.0 | samples per second: 19.355 | tokens per second: 60000.0 |"
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        # tokens and operations tell of work, samples may be longer than they were
+        (" iteration 10/ 50 | elapsed time per iteration (ms): 400.0 | samples per second: 19.3 | tokens per second: 60000.0 |", 60000.0),
+        ("completed step: 7, seconds: 1.2, TFLOP/s/device: 400.1, Tokens/s/device: 9000.5, loss: 2.1", 400.1),
+        ("    throughput/device/tokens_per_second=8000.0", 8000.0),
+        ("step 7, loss 2.1, steps/sec 0.833", 0.833),
+    ],
+)
+def test_a_rate_is_read_by_its_name(line: str, rate: float) -> None:
     mark = mark_of(line, position=0, line=1, at=None, stream="")
     assert mark is not None
-    assert mark.rate == 60000.0
+    assert mark.rate == rate
+
+
+def test_a_second_throughput_in_other_units_is_not_mixed_with_the_first() -> None:
+    assert mark_of("    throughput/device/batches_per_second=0.83", position=0, line=1, at=None, stream="") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("Train Epoch: 0 [ 1024/90000 (1%)] Data (t): 0.012 Batch (t): 1.204, 853.3/s Loss: 6.9", 1.204),
+        ("Epoch 1 | iter 100 step 100 | loss train: 1.543, val: n/a | iter time: 4401.19 ms (step)", 4.40119),
+    ],
+)
+def test_seconds_of_a_step_are_read_by_their_name(line: str, seconds: float) -> None:
+    mark = mark_of(line, position=0, line=1, at=None, stream="")
+    assert mark is not None
+    assert mark.seconds == pytest.approx(seconds)
 
 
 def test_seconds_come_from_times_where_no_line_tells_them() -> None:
