@@ -131,12 +131,17 @@ def _walk_mapping(data: Mapping[Any, Any], node: str | None, gpu: str | None, pa
             yield from _walk(value, node, gpu, joined, depth + 1)
         elif text.lower() in _CONTAINERS:
             yield from _walk(value, node, gpu, path, depth + 1)
-        elif gpu is None and _GPU_KEY.match(text):
+        elif gpu is None and _GPU_KEY.match(text) and not (node is None and _holds_gpus(value)):
             yield from _walk(value, node, text, path, depth + 1)
         elif node is None and canonical(text) is None:
             yield from _walk(value, text, gpu, path, depth + 1)
         else:
             yield from _walk(value, node, gpu, joined, depth + 1)
+
+
+def _holds_gpus(value: object) -> bool:
+    """True for a mapping of GPUs: what it belongs to is a node, though it may be called gpu-02."""
+    return isinstance(value, Mapping) and any(isinstance(inner, Mapping) and _GPU_KEY.match(str(key)) for key, inner in value.items())
 
 
 def _walk_list(data: Sequence[Any], node: str | None, gpu: str | None, path: str, depth: int) -> Iterator[Reading]:

@@ -232,3 +232,8 @@ def test_any_mapping_is_judged_without_an_error(data: dict[str, Any]) -> None:
 @given(st.text())
 def test_any_name_is_known_or_left_out(name: str) -> None:
     canonical(name)
+
+
+def test_a_node_called_like_a_gpu_is_the_node_of_the_gpus_below_it() -> None:
+    found = judge_snapshot({"gpu-02": {"gpu1": {"ecc_uncorrectable_volatile": 3}}, "gpu-03": {"gpu1": {"ecc_uncorrectable_volatile": 0}}})
+    assert [(finding.node, finding.gpu) for finding in found] == [("gpu-02", "gpu1")]
