@@ -92,6 +92,10 @@ def _slow(case: "Case") -> Judgement | None:
         return case.finish(cause, confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
     if case.slowdown is None:
         return None
+    hints = [item for item in case.notices if item.cause == "slow_gpu_straggler"]
+    if not case.slowdown.comes_and_goes and len({item.node for item in hints}) == 1:
+        refined = Refined("slow_gpu_straggler", 0.66, "steps became slower, and only its readings are not as they should be")
+        return case.finish(refined.cause, 0.66, hints[0], [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
     cause = "slow_node_intermittent" if case.slowdown.comes_and_goes else "slow_gpu_straggler"
     text = f"a step takes {case.slowdown.late_seconds:.4g} s, it took {case.slowdown.early_seconds:.4g} s"
     item = Observation("slowdown", Role.PRIMARY, 0.5, text, cause, line=case.slowdown.since_line)
