@@ -22,7 +22,7 @@ def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, st
     recommendation = proposal.recommendation
     match decision.kind, recommendation.action:
         case DecisionKind.OBSERVED, _:
-            return OutcomeState.NOT_ACTED, f"observe: would have {recommendation.in_short}"
+            return OutcomeState.NOT_ACTED, f"observe: Backstay would have: {recommendation.in_short}"
         case DecisionKind.EXPIRED, _ if proposal.withheld:
             return OutcomeState.HELD, f"{proposal.withheld}; nobody approved it before it expired ({recommendation.expiry_reason})"
         case DecisionKind.EXPIRED, _:
