@@ -71,6 +71,10 @@ class Story:
     def state(self, state: OutcomeState, summary: str) -> None:
         self._write(state=state, summary=summary)
 
+    def undecided(self) -> None:
+        """Takes the milestone `decided` back: that decision was not carried out, and the one that stands is timed by itself."""
+        self._write(milestones=self.outcome.milestones.model_copy(update={"decided": None}))
+
     def _write(self, **update: object) -> None:
         self.outcome = self.outcome.model_copy(update=update)
         self._changed(self.outcome)

@@ -136,6 +136,7 @@ class TrainingJob:
             self._memory.change_incident(recommendation=asked.recommendation, decision=None)
             self._memory.story().step("held_by_guard_rails", permission.why)
             self._memory.story().state(OutcomeState.HELD, permission.why)
+            self._memory.story().undecided()
             decision = self._decided(await self._await_person(asked))
         return decision, asked
 

@@ -408,6 +408,7 @@ async def test_what_the_guard_rails_withheld_is_done_once_a_person_approves_it_a
             await approve(handle, await until_pending(handle))
         pending = await until_withheld(handle, times=1)
         assert pending.outcome.state is OutcomeState.HELD
+        assert pending.outcome.milestones.decided is None
         recommendation = pending.recommendation
         assert recommendation is not None
         assert recommendation.expires_at is not None
@@ -420,6 +421,8 @@ async def test_what_the_guard_rails_withheld_is_done_once_a_person_approves_it_a
     assert incident.decision is not None
     assert (incident.decision.kind, incident.decision.actor) == (DecisionKind.APPROVED, "bob")
     assert incident.decision.digest == recommendation.digest
+    decided = [step.at for step in incident.outcome.steps if step.name == "decided"]
+    assert incident.outcome.milestones.decided == decided[-1], "timed by the decision that was carried out"
     assert incident.outcome.state is OutcomeState.RECOVERED
     assert (await world.now()).excluded_nodes == ("node-002",)
     assert end.history.restarts == 1
