@@ -86,7 +86,8 @@ _CONSUMED: tuple[tuple[str, str], ...] = (
     ("logger's name and a time", r"\[[A-Za-z][\w.]{0,40}\] (?=(?:19|20)\d\d[-/][01]?\d[-/])"),  # torchtitan: [titan] 2025-02-03 …
     ("pdsh", rf"(?P<node>{_HOST}): "),  # pdsh, DeepSpeed's launcher
     ("bracketed time", rf"\[{_STAMP}\][:\s]?\s?(?:\|\s|-\s)?"),
-    ("time", rf"{_STAMP}(?:\]|:|,|\s?\||\s-(?=\s))?\s?"),
+    # Container runtimes (CRI) write which stream a line is of, and whether it is whole, behind their time.
+    ("time", rf"{_STAMP}(?:\]|:|,|\s?\||\s-(?=\s)|\sstd(?:out|err) [FP](?=\s))?\s?"),
     ("nemo", rf"\[NeMo [A-Z] {_STAMP}(?: [\w.]+:\d+)?\]\s?"),
     ("glog", rf"\[?[IWEF](?P<year>20\d\d)?(?P<month>[01]?\d)(?P<day>[0-3]\d) {_CLOCK}\s+(?:\d+\s)?(?:[^\]\s]{{1,200}}\]\s?)?"),
     ("syslog", rf"(?P<month_name>[A-Z][a-z]{{2}})\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} (?P<node>[\w.-]{{1,255}}) (?=[\w./-]+(?:\[\d+\])?:)"),

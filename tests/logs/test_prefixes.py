@@ -14,6 +14,7 @@ from activities.logs.prefixes import Prefixed, parse_prefix, strip_ansi, strip_a
     [
         ("[rank7]: Traceback (most recent call last):", 7, None, None, "Traceback (most recent call last):"),
         ("[rank7]:   File", 7, None, None, "  File"),
+        ("2025-01-01T00:00:01.123456789Z stdout F [rank7]: boom", 7, None, None, "boom"),
         ("[rank: 3] Received SIGTERM: 15", 3, None, None, "Received SIGTERM: 15"),
         ("[default3]:saving checkpoint", None, 3, None, "saving checkpoint"),
         ("7: Fatal Python error", 7, None, None, "Fatal Python error"),
