@@ -113,10 +113,19 @@ def _share_a_nic(case: "Case", ranks: Sequence[int]) -> bool:
 
 
 def _bad_numbers(case: "Case") -> Judgement | None:
-    if not (case.numbers.is_nan or case.numbers.diverged):
+    # Detection speaks after three bad losses in a row, when the end of a long log does not show it yet. A spike may be over since.
+    symptom = case.signals.symptom
+    told = symptom if symptom is not None and symptom.kind is SymptomKind.BAD_NUMBERS and not case.numbers.spike_recovered else None
+    if case.numbers.is_nan:
+        text = "the loss is not a number"
+    elif case.numbers.diverged:
+        text = "the loss has diverged"
+    elif told:
+        text = told.summary or "the loss is not a number or has diverged"
+    else:
         return None
-    text = "the loss is not a number" if case.numbers.is_nan else "the loss has diverged"
-    item = Observation("numbers", Role.PRIMARY, 0.75, text, "loss_divergence_nan", line=case.numbers.line, position=case.reading.bytes)
+    line = case.numbers.line or next((mark.line for mark in reversed(case.reading.marks) if mark.loss is not None), None)
+    item = Observation("numbers", Role.PRIMARY, 0.75, text, "loss_divergence_nan", line=line, position=case.reading.bytes)
     return case.of_primary(item, Verdict(item, (), 0, False, ()))
 
 
