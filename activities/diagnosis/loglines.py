@@ -100,7 +100,8 @@ class LogLines:
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
         if prefixed.node is None or _NO_HOST.match(prefixed.node):
-            prefixed = replace(prefixed, node=self._node_of(raw) or (self.wall[1] if line <= self.wall[0] else None))
+            unstamped = prefixed.text if prefixed.at is not None and prefixed.rank is None else raw
+            prefixed = replace(prefixed, node=self._node_of(unstamped) or (self.wall[1] if line <= self.wall[0] else None))
         if "_wall" in names and (found := _WALL.search(raw)):
             self.wall = (line + _LINES_OF_A_WALL, found[1])
         placed = self.reading.placements
