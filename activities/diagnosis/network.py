@@ -95,10 +95,20 @@ def joined(context: Context) -> Refined | None:
     return None
 
 
+_ANOTHER_JOB = re.compile(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located")
+
+
+def store_lost(context: Context) -> Refined | None:
+    if context.stepped and _ANOTHER_JOB.search(context.facts.text):
+        # Who joined another's store loses it when that job ends (wenet-e2e/wespeaker#171).
+        return Refined("rdzv_port_conflict", 0.72, "the store was lost after steps, and another job runs on the same node")
+    return None
+
+
 def address(context: Context) -> Refined | None:
     if context.seen("rendezvous_clash"):
         return Refined("rdzv_port_conflict", 0.82, "the port was taken and the rendezvous found there was not this job's (pytorch#116974)")
-    if re.search(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located", context.facts.text):
+    if _ANOTHER_JOB.search(context.facts.text):
         return Refined("rdzv_port_conflict", 0.75, "another job runs on the same node")
     return None
 

@@ -279,7 +279,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "gpu_shared_by_foreign_process": (_foreign,),
     "ecc_uncorrectable": (_earlier_memory_error,),
     "xid_74_nvlink_fatal": (_nvlink,),
-    "nodes_started_too_far_apart": (network.joined,),
+    "nodes_started_too_far_apart": (network.joined, network.store_lost),
     "host_oom_cgroup": (_host_oom,),
     "host_oom_memory_leak": (_host_oom,),
     "parallel_fs_unavailable": (_io_error,),
