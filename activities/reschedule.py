@@ -10,12 +10,20 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial, wraps
 
-from pydantic import Field
 from temporalio import activity
 
 from activities.beat import beating
+from activities.mutation import (
+    CancelNotSeen,
+    ExclusionNotSeen,
+    ExpediteNotSeen,
+    MutationRequest,
+    MutationResult,
+    ReleaseNotSeen,
+    RequeueNotSeen,
+)
 from activities.placement import candidates_after_excluding, looks
-from activities.records import Job, JobFlag, JobState, NodeState, Record
+from activities.records import Job, JobFlag, JobState, NodeState
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import (
     JobFinished,
@@ -47,34 +55,6 @@ NO_NODES_FOUND = "Slurm finds no nodes for the job with these exclusions (BadCon
 
 LOOK_EVERY = timedelta(milliseconds=500)
 """How often one job is looked at while we wait for its requeue: a handful of RPCs, for acting jobs only."""
-
-
-class MutationRequest(Record):
-    """Which attempt of which job is meant. A job whose restart count is past it has been restarted by someone."""
-
-    job_id: str
-    incident_id: str
-    restart_count: int = Field(description="of the attempt that failed")
-    nodes: tuple[str, ...] = Field(default=(), description="nodes to exclude or drain")
-    ran_on: tuple[str, ...] = Field(default=(), description="nodes of the attempt that failed")
-    override_no_requeue: bool = False
-    spare_nodes: int = 0
-    reason: str = ""
-
-
-class MutationResult(Record):
-    """What was found, done and read back. Exactly one of `done`, `superseded`, `refused` tells the story."""
-
-    step: str
-    at: datetime
-    done: bool = False
-    detail: str = ""
-    superseded: str | None = Field(default=None, description="another hand acted first; what it did")
-    refused: str | None = Field(default=None, description="Slurm or a guard said no; why, with the numbers")
-    by_slurm: bool = Field(default=False, description="superseded by Slurm's own requeue off a lost node; the job waits for its start")
-    held: bool = Field(default=False, description="the job waits in a hold of ours and must be released")
-    excluded_nodes: tuple[str, ...] = ()
-    job: Job | None = None
 
 
 Mutation = Callable[["Reschedule", MutationRequest], Awaitable[MutationResult]]
@@ -364,25 +344,6 @@ class Reschedule:
 
     def _refused(self, step: str, why: str, *, job: Job | None = None) -> MutationResult:
         return MutationResult(step=step, at=self.now(), refused=why, detail=why, job=job)
-
-
-class MutationNotSeen(Exception):
-    """Slurm took the update, but reading back does not show it (yet). Temporal looks again; the check comes first."""
-
-
-class RequeueNotSeen(MutationNotSeen): ...
-
-
-class ExclusionNotSeen(MutationNotSeen): ...
-
-
-class ExpediteNotSeen(MutationNotSeen): ...
-
-
-class ReleaseNotSeen(MutationNotSeen): ...
-
-
-class CancelNotSeen(MutationNotSeen): ...
 
 
 def _has_run_since(job: Job, restart_count: int) -> bool:

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
-from activities.reschedule import (
-    DRAIN_PREFIX,
-    HOLD_MARK,
+from activities.mutation import (
     CancelNotSeen,
     ExclusionNotSeen,
     ExpediteNotSeen,
@@ -19,8 +16,9 @@ from activities.reschedule import (
     MutationResult,
     ReleaseNotSeen,
     RequeueNotSeen,
-    Reschedule,
 )
+from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
+from activities.reschedule import DRAIN_PREFIX, HOLD_MARK, Reschedule
 from activities.slurm.clock import ManualClock
 from activities.slurm.scheduler import JobFinished, PermissionDenied, SchedulerUnreachable
 from activities.slurm.simulated import REQUEUE_DELAY, SimulatedCluster

@@ -14,6 +14,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.mutation import MutationRequest, MutationResult
     from activities.records import (
         Attempt,
         Cursor,
@@ -30,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
         WatchResult,
         WatchUntil,
     )
-    from activities.reschedule import MutationRequest, MutationResult, Reschedule
+    from activities.reschedule import Reschedule
     from activities.verify import Verify
     from workflows.state import Terms
     from workflows.watch import keep_watching, raise_if_cancelled

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.detect import Detect
+    from activities.mutation import MutationRequest
     from activities.recommend import Proposal
     from activities.records import (
         Action,
@@ -28,7 +29,6 @@ with workflow.unsafe.imports_passed_through():
         WatchRequest,
         WatchResult,
     )
-    from activities.reschedule import MutationRequest
     from workflows.decision import DecisionDesk
     from workflows.judging import Judging
     from workflows.left_alone import kinds_told_by, left_alone, withheld

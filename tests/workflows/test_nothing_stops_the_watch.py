@@ -14,6 +14,7 @@ from temporalio.testing import WorkflowEnvironment
 from activities.classify import ClassifyRequest
 from activities.cluster_desk import PermissionRequest
 from activities.configuration import Limits, PolicySection
+from activities.mutation import MutationRequest, MutationResult
 from activities.recommend import Proposal, RecommendRequest
 from activities.records import (
     Action,
@@ -32,7 +33,6 @@ from activities.records import (
     WatchRequest,
     WatchResult,
 )
-from activities.reschedule import MutationRequest, MutationResult
 from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
