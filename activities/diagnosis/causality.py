@@ -92,7 +92,8 @@ def _without_seen_from_inside(primaries: list[Observation]) -> list[Observation]
     outside = [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.weight >= 0.6]
     if not outside:
         return primaries
-    inside = SEEN_FROM_INSIDE
+    # A reading that says no more than the log's own line does not silence it: the line names the cause the surer.
+    inside = SEEN_FROM_INSIDE - {item.cause for item in outside}
     if any(item.isolate for item in outside):
         inside = inside | {"dataloader_bus_error_shm"}  # SIGBUS is also what a process gets for a bad page of the host's memory
     return [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) or item.cause not in inside]

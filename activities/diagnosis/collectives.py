@@ -50,7 +50,10 @@ def waiting_of(
         ranks |= reading.ranks.get(name, set())
     missing = named or _missing(reading, ranks, of_rank, tasks or 0)
     operations = frozenset(op for _, op in of_rank.values() if op)
-    cause, confidence, because = _cause_of(reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck)
+    ended = {item.rank for item in observations if item.signature == "rank_out_of_data" and item.rank is not None}
+    cause, confidence, because = _cause_of(
+        reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck, out_of_data=ended
+    )
     return Waiting(first, frozenset(ranks), tuple(sorted(missing)), operations, cause, confidence, because)
 
 
@@ -93,6 +96,7 @@ def _cause_of(
     *,
     phase: str | None,
     dataloader_stuck: bool,
+    out_of_data: set[int],
 ) -> tuple[str | None, float, str]:
     by_sequence: dict[int, set[str]] = {}
     for seq, op in of_rank.values():
@@ -118,6 +122,8 @@ def _cause_of(
         return "gpu_mapping_config", 0.6, "the first collective never ended, and torch did not know which rank uses which GPU"
     if dataloader_stuck:
         return "dataloader_deadlock_eval", 0.55, "a data loader stood still"
+    if out_of_data and not out_of_data & set(of_rank):
+        return "uneven_data_deadlock", 0.7, "a rank that does not wait had come to the end of its data"
     share = next(
         (mark.share_done for mark in reversed(reading.marks) if mark.share_done is not None and mark.position < waits[0].position), None
     )

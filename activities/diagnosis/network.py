@@ -88,6 +88,8 @@ def barrier(context: Context) -> Refined | None:
 
 
 def joined(context: Context) -> Refined | None:
+    if context.facts.only_node is not None and "imeout" in context.primary.text:
+        return Refined("launch_world_size_mismatch", 0.75, "the job has one node, so no other could have come late")
     found = re.search(r"(\d+)/(\d+) clients joined", context.primary.text)
     tasks = context.facts.task_count
     if found and tasks is not None and tasks == int(found[1]) != int(found[2]):

@@ -53,6 +53,10 @@ def _slow(case: "Case") -> Judgement | None:
         item = next(item for item in case.observations if item.signature == "ofi_init_failed")
         refined = Refined("rdma_fallback_to_tcp", 0.75, "the fast transport did not start, NCCL uses TCP sockets")
         return case.finish(refined.cause, refined.confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    far = next((item for item in case.observations if item.signature == "gdr_too_far"), None)
+    if far is not None and (case.seen("below_expected") or case.slowdown is not None):
+        refined = Refined("nic_gpu_topology_slow", 0.7, "less bandwidth than expected, and NCCL reaches the adapter only through the CPU")
+        return case.finish(refined.cause, 0.7, far, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
     degraded = next(
         (
             item
@@ -139,7 +143,9 @@ def _hang(case: "Case") -> Judgement | None:
     since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
     told = case.signals.symptom is not None and case.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     phase = case.phase_at(case.reading.bytes + 1)
-    is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not case.seen("dataloader_stuck")  # nor have stacks been taken
+    is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not (
+        case.seen("dataloader_stuck") or case.seen("stacks_taken")  # who takes stacks has lost patience
+    )
     patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
     stands = (
         told
@@ -192,7 +198,8 @@ def _did_something_else_since(case: "Case", last: pace.Mark | None) -> bool:
 
 def _hardware_is_clean(case: "Case") -> bool:
     """Looked at and clean, which is more than not looked at."""
-    looked = bool(case.signals.kernel_logs) and bool(case.signals.gpu_snapshots)
+    readings = case.signals.gpu_snapshots
+    looked = bool(readings) and (bool(case.signals.kernel_logs) or any("xid" in str(name).lower() for name in readings))
     return (
         looked
         and not any(finding.role is GpuRole.PRIMARY for finding in case.kernel)

@@ -82,8 +82,11 @@ def _cuda_oom(context: Context) -> Refined | None:
         return Refined("gpu_mapping_config", 0.8, f"{len(ranks)} ranks all use GPU 0")
     if sizes is not None:
         capacity, free, own = sizes
-        others = capacity - free - own
-        if capacity > 0 and own < 0.3 * capacity and others > 0.5 * capacity:
+        others = capacity - free - own if own is not None else 0.0  # what was not said is nobody's
+        wanted = next((_gib(size[1], size[2]) for text in texts if (size := _WANTED.search(text))), None)
+        if wanted is not None and free > max(0.5 * capacity, 4 * wanted) and len(ranks) == 1 and not context.stepped:
+            return Refined("faulty_gpu_oom_at_init", 0.72, f"{wanted:.3g} GiB were refused by a GPU with {free:.1f} GiB free")
+        if capacity > 0 and own is not None and own < 0.3 * capacity and others > 0.5 * capacity:
             if not context.stepped:
                 because = f"{others:.1f} of {capacity:.1f} GiB were in use by others before the job did anything"
                 return Refined("gpu_not_clean_at_start", 0.82, because)
@@ -133,8 +136,11 @@ def _at_set_device(context: Context) -> bool:
     )
 
 
-def _sizes(text: str) -> tuple[float, float, float] | None:
-    """(capacity, free, held by this process) in GiB, from either wording of torch's allocator."""
+_WANTED = re.compile(r"Tried to allocate ([\d.]+) ([GM])iB(?!.{0,400}\ballowed\b)")  # set_per_process_memory_fraction refuses as well
+
+
+def _sizes(text: str) -> tuple[float, float, float | None] | None:
+    """(capacity, free, held by this process where it is said) in GiB, from either wording of torch's allocator."""
     old = re.search(
         r"([\d.]+) ([GM])iB total capacity; ([\d.]+) ([GM])iB already allocated; ([\d.]+) ([GM])iB free(?:; ([\d.]+) ([GM])iB reserved)?",
         text,
@@ -145,7 +151,7 @@ def _sizes(text: str) -> tuple[float, float, float] | None:
     new = re.search(r"total capacity of ([\d.]+) ([GM])iB of which ([\d.]+) ([GM])iB is free", text)
     own = re.search(r"(?:this process has|of the allocated memory) ([\d.]+) ([GM])iB", text)
     if new:
-        return _gib(new[1], new[2]), _gib(new[3], new[4]), _gib(own[1], own[2]) if own else 0.0
+        return _gib(new[1], new[2]), _gib(new[3], new[4]), _gib(own[1], own[2]) if own else None
     return None
 
 
@@ -174,7 +180,7 @@ def _io_error(context: Context) -> Refined | None:
     if (
         not context.stepped
         and re.search(r"(?i)load|restore|read_file|resum", context.primary.context[-3000:])
-        and "errno 5" in context.primary.text.lower()
+        and re.search(r"(?i)errno (?:5|121)\b", context.primary.text)
     ):
         return Refined("checkpoint_read_transient", 0.62, "reading failed below the file, while loading")
     return None
@@ -261,6 +267,13 @@ def _ordinal(context: Context) -> Refined | None:
     return None
 
 
+def _fabric(context: Context) -> Refined | None:
+    handles = any(re.search(r"(?i)import|IMEX|MNNVL", item.text) for item in (context.primary, *context.same))
+    if handles and context.facts.only_node is None:
+        return None  # an IMEX domain spans nodes: who cannot take another's handle may be the healthy end (NVIDIA/nccl#1647)
+    return Refined("nvlink_fabric_misconfigured", context.primary.weight, "its own part of the fabric is at fault", names_node=True)
+
+
 def _no_gpus(context: Context) -> Refined | None:
     lost = [item for item in context.observations if item.signature == "slurm_gpus_missing"]
     if lost and {context.whereabouts.locate(item)[0] for item in lost} == context.nodes:
@@ -297,4 +310,5 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "loss_divergence_nan": (_numbers,),
     "gpu_mapping_config": (_ordinal, _no_gpus),
     "rdzv_port_conflict": (network.closed,),
+    "nvlink_fabric_misconfigured": (_fabric,),
 }

@@ -25,7 +25,9 @@ _BAD_STATES = {
     "ERROR",
     "LAUNCH_FAILED",
 }
-_FAILED_WORDS = re.compile(r"(?i)fail|sigill|sigsegv|segfault|crash|mismatch|error|killed|abort|ecc|xid|illegal|wrong")
+_FAILED_WORDS = re.compile(
+    r"(?i)fail|sigill|sigsegv|segfault|segmentation|out of memory|crash|mismatch|error|killed|abort|ecc|xid|illegal|wrong"
+)
 _PASSED_WORDS = re.compile(r"(?i)complet|pass|\bok\b|success|healthy")
 _NODE_KEYS = ("failed_node", "failing_node", "node", "nodes", "host")  # who failed goes before who took part
 _EARLIER_KEYS = ("previous", "earlier", "last_attempt")

@@ -3,6 +3,7 @@
 kernel.py hands the lines over, the diagnosis engine asks. The rules and their sources stand in xid.yaml (`combinations`, windows) and here.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -133,7 +134,7 @@ def _judge_burst(burst: Sequence[KernelFinding]) -> KernelFinding:
     codes = _xid_codes(burst)
     if first.code is not None and first.event.startswith("xid_"):
         first = _combined(first, codes)
-    first = _with_recovery(first, burst)
+    first = _with_recovery(_with_victims(first, burst), burst)
     same = [finding for finding in burst if finding.event == first.event and finding.gpu == first.gpu and finding.device == first.device]
     rest = [finding for finding in burst if finding not in same]
     others = tuple(dict.fromkeys(finding.event for finding in rest))
@@ -157,6 +158,30 @@ def _combined(first: KernelFinding, codes: set[int]) -> KernelFinding:
             }
         )
     return first
+
+
+_CAUSED_BY = re.compile(r"caused by previous Xid (\d+)")
+
+
+def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
+    """Xid 45 of newer drivers names the Xid that tore a process's channels down: what NVIDIA's table calls ignorable was not, then."""
+    named = {int(found[1]) for finding in burst if finding.code == 45 and (found := _CAUSED_BY.search(finding.text))}
+    if first.cause != "xid_145_nvlink_nonfatal" or first.code not in named:
+        return first
+    # Beside a link that went down elsewhere on the fabric the neighbours die of a Nonfatal 145 (open-gpu-kernel-modules#1150): only
+    # what calls itself Fatal names its node (#1355, until a reboot).
+    fatal = "Nonfatal" not in first.text
+    return first.model_copy(
+        update={
+            "cause": "xid_145_nvlink_fabric",
+            "domain": Domain.HARDWARE,
+            "role": Role.PRIMARY,
+            "isolate": fatal,
+            "action": Action.RESTART_EXCLUDING if fatal else Action.HOLD,
+            "confidence": 0.72,
+            "why": f"{first.why}; but a process's channels were torn down for it",
+        }
+    )
 
 
 def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
