@@ -83,8 +83,10 @@ def _cuda_oom(context: Context) -> Refined | None:
     if sizes is not None:
         capacity, free, own = sizes
         others = capacity - free - own if own is not None else 0.0  # what was not said is nobody's
+        # One rank of a job of several; where ranks are not told apart, one node of several.
+        alone = len(ranks) == 1 or (not ranks and len(context.nodes) == 1 and context.facts.only_node is None)
         wanted = next((_gib(size[1], size[2]) for text in texts if (size := _WANTED.search(text))), None)
-        if wanted is not None and free > max(0.5 * capacity, 4 * wanted) and len(ranks) == 1 and not context.stepped:
+        if wanted is not None and free > max(0.5 * capacity, 4 * wanted) and alone and not context.stepped:
             return Refined("faulty_gpu_oom_at_init", 0.72, f"{wanted:.3g} GiB were refused by a GPU with {free:.1f} GiB free")
         if capacity > 0 and own is not None and own < 0.3 * capacity and others > 0.5 * capacity:
             if not context.stepped:
@@ -136,27 +138,29 @@ def _at_set_device(context: Context) -> bool:
     )
 
 
-_WANTED = re.compile(r"Tried to allocate ([\d.]+) ([GM])iB(?!.{0,400}\ballowed\b)")  # set_per_process_memory_fraction refuses as well
+_UNITS = {"GiB": 1.0, "MiB": 1024.0, "KiB": 1024.0**2, "bytes": 1024.0**3}  # torch's format_size (CUDACachingAllocator.cpp)
+_SIZE = r"([\d.]+) ([GMK]iB|bytes)"
+_WANTED = re.compile(rf"Tried to allocate {_SIZE}(?!.{{0,400}}\ballowed\b)")  # set_per_process_memory_fraction refuses as well
 
 
 def _sizes(text: str) -> tuple[float, float, float | None] | None:
     """(capacity, free, held by this process where it is said) in GiB, from either wording of torch's allocator."""
     old = re.search(
-        r"([\d.]+) ([GM])iB total capacity; ([\d.]+) ([GM])iB already allocated; ([\d.]+) ([GM])iB free(?:; ([\d.]+) ([GM])iB reserved)?",
+        rf"{_SIZE} total capacity; {_SIZE} already allocated; {_SIZE} free(?:; {_SIZE} reserved)?",
         text,
     )
     if old:
         held = _gib(old[7], old[8]) if old[7] else _gib(old[3], old[4])
         return _gib(old[1], old[2]), _gib(old[5], old[6]), held
-    new = re.search(r"total capacity of ([\d.]+) ([GM])iB of which ([\d.]+) ([GM])iB is free", text)
-    own = re.search(r"(?:this process has|of the allocated memory) ([\d.]+) ([GM])iB", text)
+    new = re.search(rf"total capacity of {_SIZE} of which {_SIZE} is free", text)
+    own = re.search(rf"(?:this process has|of the allocated memory) {_SIZE}", text)
     if new:
         return _gib(new[1], new[2]), _gib(new[3], new[4]), _gib(own[1], own[2]) if own else None
     return None
 
 
 def _gib(value: str, unit: str) -> float:
-    return float(value) / (1 if unit == "G" else 1024)
+    return float(value) / _UNITS[unit]
 
 
 # --------------------------------------------------------------------------------------------------------- memory and files

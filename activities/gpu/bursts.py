@@ -166,7 +166,7 @@ _CAUSED_BY = re.compile(r"caused by previous Xid (\d+)")
 def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
     """Xid 45 of newer drivers names the Xid that tore a process's channels down: what NVIDIA's table calls ignorable was not, then."""
     named = {int(found[1]) for finding in burst if finding.code == 45 and (found := _CAUSED_BY.search(finding.text))}
-    if first.cause != "xid_145_nvlink_nonfatal" or first.code not in named:
+    if first.code not in named or first.isolate or first.cause not in ("xid_145_nvlink_nonfatal", "xid_145_nvlink_fabric"):
         return first
     # Beside a link that went down elsewhere on the fabric the neighbours die of a Nonfatal 145 (open-gpu-kernel-modules#1150): only
     # what calls itself Fatal names its node (#1355, until a reboot).
