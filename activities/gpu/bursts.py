@@ -166,11 +166,12 @@ _CAUSED_BY = re.compile(r"caused by previous Xid (\d+)")
 def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
     """Xid 45 of newer drivers names the Xid that tore a process's channels down: what NVIDIA's table calls ignorable was not, then."""
     named = {int(found[1]) for finding in burst if finding.code == 45 and (found := _CAUSED_BY.search(finding.text))}
-    if first.code not in named or first.isolate or first.cause not in ("xid_145_nvlink_nonfatal", "xid_145_nvlink_fabric"):
+    is_of_it = first.code in named and first.cause in ("xid_145_nvlink_nonfatal", "xid_145_nvlink_fabric")
+    if first.isolate or 145 not in named or not (is_of_it or first.code == 45):
         return first
     # Beside a link that went down elsewhere on the fabric the neighbours die of a Nonfatal 145 (open-gpu-kernel-modules#1150): only
     # what calls itself Fatal names its node (#1355, until a reboot).
-    fatal = "Nonfatal" not in first.text
+    fatal = is_of_it and "Nonfatal" not in first.text
     return first.model_copy(
         update={
             "cause": "xid_145_nvlink_fabric",
@@ -178,8 +179,8 @@ def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kerne
             "role": Role.PRIMARY,
             "isolate": fatal,
             "action": Action.RESTART_EXCLUDING if fatal else Action.HOLD,
-            "confidence": 0.72,
-            "why": f"{first.why}; but a process's channels were torn down for it",
+            "confidence": 0.72 if is_of_it else 0.6,
+            "why": f"{first.why}; but a process's channels were torn down for Xid 145",
         }
     )
 

@@ -257,3 +257,26 @@ def test_the_rank_that_is_silent_is_named_not_those_that_wait(engine: Engine) ->
     assert (judgement.diagnosis.primary.rank, judgement.diagnosis.primary.node) == (5, "gpu-02")
     assert judgement.diagnosis.cause == UNKNOWN
     assert judgement.attribution.abstained
+
+
+def timed_out(*ranks: int, seq: int = 900) -> str:
+    words = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE, Timeout(ms)=600000)"
+    return "".join(f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] {words.format(seq)}\n" for rank in ranks)
+
+
+def test_only_a_rank_that_ran_out_of_data_after_the_last_step_explains_why_the_others_wait(engine: Engine) -> None:
+    steps = "".join(f"step {number} loss 2.{number} 3.1 s/step\n" for number in range(100, 110))
+    ended = "[rank3] train loader exhausted after 110 batches\n"
+    late = engine.judge(log_of(steps + ended + timed_out(0, 1, 2), scheduler={"state": "FAILED"}))
+    early = engine.judge(log_of(ended + steps + timed_out(0, 1, 2), scheduler={"state": "FAILED"}))
+    assert late.diagnosis.cause == "uneven_data_deadlock"
+    assert early.diagnosis.cause == UNKNOWN
+
+
+def test_memory_that_a_cut_line_does_not_tell_of_is_nobodys(engine: Engine) -> None:
+    line = (
+        "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which"
+    )
+    judgement = engine.judge(log_of(f"{line} 1.01 GiB is free.\n", scheduler={"state": "FAILED", "nodes": "n[1-2]"}))
+    assert judgement.diagnosis.cause == "cuda_oom"
+    assert judgement.attribution.suspects == ()

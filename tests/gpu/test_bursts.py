@@ -182,6 +182,23 @@ def test_uptime_says_nothing_across_nodes() -> None:
     assert all(finding.isolate for finding in found)
 
 
+# ------------------------------------------------------------------------------------- what the table calls ignorable
+
+_REGISTERS = "XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)"
+_TORN_DOWN = an_xid(45, "Ch 00000001 caused by previous Xid 145")
+
+
+@pytest.mark.parametrize(("says", "isolate"), [("Fatal", True), ("Nonfatal", False)])
+def test_an_ignorable_nvlink_error_that_a_process_was_torn_down_for_is_none(says: str, isolate: bool) -> None:
+    finding = one(f"NVRM: Xid (PCI:0000:3b:00): 145, RLW_RXPIPE {says} {_REGISTERS}", _TORN_DOWN)
+    assert (finding.cause, finding.isolate) == ("xid_145_nvlink_fabric", isolate)
+
+
+def test_an_ignorable_nvlink_error_that_nobody_died_of_stays_one() -> None:
+    finding = one(f"NVRM: Xid (PCI:0000:3b:00): 145, RLW_RXPIPE Nonfatal {_REGISTERS}", an_xid(45, "Ch 00000001"))
+    assert finding.cause != "xid_145_nvlink_fabric"
+
+
 # --------------------------------------------------------------------------------------------- the incident's window
 
 SINCE = datetime(2025, 5, 6, 12, 0, tzinfo=UTC)
