@@ -97,11 +97,13 @@ class LogLines:
         structure = [i for i in names if i.startswith("_")]
         raw = block[start : min(end, start + scan.LINE_WINDOW_BYTES)].decode(errors="replace")
         prefixed = parse_prefix(raw, near=self.near)
+        as_carried, raw = raw, raw[prefixed.carried :]
         if self.near is None and prefixed.at is not None:
             self.near = prefixed.at
         if prefixed.node is None or _NO_HOST.match(prefixed.node):
             unstamped = prefixed.text if prefixed.at is not None and prefixed.rank is None else raw
-            prefixed = replace(prefixed, node=self._node_of(unstamped) or (self.wall[1] if line <= self.wall[0] else None))
+            node = self._node_of(unstamped) or self._carriers_node(prefixed) or (self.wall[1] if line <= self.wall[0] else None)
+            prefixed = replace(prefixed, node=node)
         if "_wall" in names and (found := _WALL.search(raw)):
             self.wall = (line + _LINES_OF_A_WALL, found[1])
         placed = self.reading.placements
@@ -117,6 +119,8 @@ class LogLines:
             self._structure(structure, raw, prefixed)
         if rows:
             context = self._context(rows, block, start)
+            if any(row.id == "nvrm_line" for row in rows) and len(self.reading.kernel_lines) < FIRST_KEPT:
+                self.reading.kernel_lines.append((as_carried if prefixed.carrier is None else raw)[:2000])
             self._observe(rows, raw, prefixed, context=context, position=self.base + offset + start, line=line)
 
     def _node_of(self, raw: str) -> str | None:
@@ -130,6 +134,13 @@ class LogLines:
             if len(named) == 1:
                 return next(iter(named))
         return None
+
+    def _carriers_node(self, prefixed: Prefixed) -> str | None:
+        """What carried the line names a service, a pod or a log server as often as a node: only the job's own list can tell."""
+        named = prefixed.carrier
+        if named is None:
+            return None
+        return next((name for name in (named, named.split(".")[0]) if name in self.reading.known_nodes), None)
 
     def _context(self, rows: Sequence[Signature], block: bytes, start: int) -> str:
         if self.contexts >= CONTEXTS_KEPT or not any(row.role is Role.PRIMARY for row in rows):
@@ -147,8 +158,6 @@ class LogLines:
         if not hidden and self.ignored_exceptions and line <= self.ignored_until and any(row.id == "python_exception" for row in rows):
             self.ignored_exceptions -= 1
             hidden = True
-        if any(row.id == "nvrm_line" for row in rows) and len(self.reading.kernel_lines) < FIRST_KEPT:
-            self.reading.kernel_lines.append(raw[:2000])
         events = [row for row in rows if row.role in (Role.PRIMARY, Role.CASCADE)]
         if any(row.role in (Role.CASCADE, Role.TEARDOWN) for row in rows):
             # An exception class that a launcher or a peer raises is told by its own row.

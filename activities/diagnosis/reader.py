@@ -16,7 +16,8 @@ from activities.diagnosis.loglines import STRUCTURE, LogLines
 from activities.diagnosis.reading import Reading
 from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Signature
-from activities.logs.prefixes import parse_prefix, strip_ansi_bytes
+from activities.logs.carriers import plain_bytes
+from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressReader
 from activities.scanning import scan
 from activities.scanning.scan import LineHits, MultiPattern
@@ -116,7 +117,7 @@ class Reader:
 
     def _block(self, index: int, read: tuple[int, bytes]) -> _Block:
         """One block matched, each hit with the line breaks before it. Counting them costs half of what matching does: once is enough."""
-        offset, data = read[0], strip_ansi_bytes(read[1])  # a colour between a name and its number hides both (torchtitan)
+        offset, data = read[0], plain_bytes(read[1])  # a colour between a name and its number hides both (torchtitan)
         hits: list[tuple[int, LineHits]] = []
         breaks = counted = 0
         for hit in self.events.scan(data):
@@ -136,7 +137,7 @@ class Reader:
             counted = hit.start
             text = data[hit.start : min(hit.end, hit.start + 2000)].decode(errors="replace")
             prefixed = parse_prefix(text, near=lines.near)
-            stream = f"{lines.name}:{prefixed.rank}:{prefixed.node}"
+            stream = f"{lines.name}:{prefixed.rank}:{prefixed.node or prefixed.carrier}"
             position = lines.base + block.offset + hit.start
             mark = pace.mark_of(prefixed.text, position=position, line=line, at=prefixed.at, stream=stream)
             if mark is not None:

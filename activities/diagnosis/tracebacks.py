@@ -54,7 +54,7 @@ def read_traceback(exception_line: str, before: str) -> Traceback | None:
     frames = 0
     for raw in reversed(before.splitlines()):
         prefixed = parse_prefix(raw)
-        if prefixed.rank != end.rank or prefixed.node != end.node:
+        if (prefixed.rank, prefixed.node, prefixed.carrier) != (end.rank, end.node, end.carrier):
             continue
         if "Traceback (most recent call last)" in prefixed.text:
             break

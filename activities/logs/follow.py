@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from activities.logs.carriers import plain_bytes
 from activities.logs.paths import LogRoots, PathRefused
-from activities.logs.prefixes import strip_ansi_bytes
 from activities.records import FileCursor
 
 READ_BYTES = 8 * 1024 * 1024
@@ -174,7 +174,7 @@ class LogFollower:
         self._seen = (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns) if at_end else None
         if b"\0" in data:
             data = _NULS.sub(b"\n", data)
-        return Chunk(data=strip_ansi_bytes(data), cut_lines=lines.cut, skipped_bytes=lines.skipped, more=not at_end)
+        return Chunk(data=plain_bytes(data), cut_lines=lines.cut, skipped_bytes=lines.skipped, more=not at_end)
 
     def _move(self, file: BinaryIO, offset: int, in_long_line: bool) -> None:
         head = min(offset, _FINGERPRINT_BYTES)

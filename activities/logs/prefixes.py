@@ -36,7 +36,8 @@ class Prefixed:
 
     `at` is the time as printed; one without a zone is read as UTC, so compare it with other lines of the same log only.
     `node` may be an address (Ray prints `ip=`). `task` is a launcher's bare number (srun --label): the rank too, unless the
-    launcher starts one process a node and that one starts the ranks.
+    launcher starts one process a node and that one starts the ranks. `carrier` is what only carried the line calls its source (a
+    compose service, a pod, syslog's host): a node only where the job's list has it. `carried` counts the characters of what it wrote.
     """
 
     rank: int | None = None
@@ -45,6 +46,8 @@ class Prefixed:
     at: datetime | None = None
     text: str = ""
     task: int | None = None
+    carrier: str | None = None
+    carried: int = 0
 
 
 # A host name has a digit somewhere; words such as `rank3`, `gpu0`, `step10` look like one and are none.
@@ -68,6 +71,42 @@ _ZONE = r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 _STAMP = rf"{_DAY}(?:[T ]|_| - )\s?{_CLOCK}{_ZONE}"
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)"
 
+# Before everything else: what carried the line here wrote this, not the job. Behind a time alone a logger's own text may begin, where
+# a bracketed number is a process id; behind the others the line begins anew.
+_MONTH = r"(?P<month_name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_CLOUD_STREAM = r"(?:\s[A-Za-z][\w.-]{0,80}(?:/[\w.$-]{1,120}){1,6}(?=\s))"
+# A program of the host itself speaks of the host; any other only runs there, or a log server took its lines.
+_PROGRAM = r"(?!kernel|slurm|nvidia|nv-|dcgm|systemd)[A-Za-z][\w./-]{0,80}"
+_SYSLOG_SOURCE = rf"(?P<carrier>[A-Za-z][\w.-]{{1,254}}) {_PROGRAM}\[\d+\]:(?: |$)"
+_CARRIERS: tuple[tuple[str, str], ...] = (
+    ("kubectl --prefix", r"\[pod/(?P<carrier>[\w.-]{1,253})(?:/[^\]\s]{0,253})?\] ?"),
+    ("docker-compose", rf"(?P<carrier>{_HOST}|(?!{_NO_HOST})[A-Za-z][\w.-]{{0,80}}[_-]\d{{1,4}})\s{{1,80}}\| ?"),
+    ("syslog", rf"{_MONTH}\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} {_SYSLOG_SOURCE}"),
+    # Without a process id only a program's usual spelling: `RuntimeError:` behind a host's name is no program.
+    (
+        "syslog, no process id",
+        rf"{_MONTH}\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} (?P<carrier>[A-Za-z][\w.-]{{1,254}}) "
+        rf"(?=[a-z])(?![\w./-]*(?:\.py|[A-Z])){_PROGRAM}:(?: |$)",
+    ),
+    (
+        "syslog, RFC 5424",
+        rf"<\d{{1,3}}>1 {_STAMP} (?P<carrier>[\w.-]{{1,255}}) \S{{1,48}} \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,400}}\]) ?",
+    ),
+    ("journalctl -o short-iso", rf"{_STAMP} {_SYSLOG_SOURCE}"),
+    # Container runtimes (CRI) write which stream a line is of, and whether it is whole, behind their time; logcli the labels; aws logs
+    # tail the stream's name.
+    ("cri", rf"{_STAMP} std(?:out|err) [FP](?: |$)"),
+    ("logcli", rf"{_STAMP} \{{(?:\w{{1,60}}=\"[^\"]{{0,200}}\"(?:, ?)?){{1,30}}\}} ?"),
+    ("aws logs tail", rf"{_DAY}T{_CLOCK}(?P<zone>\+00:00){_CLOUD_STREAM} ?"),
+    ("rfc 3339", rf"{_DAY}T{_CLOCK}(?P<zone>Z|[+-]\d\d:\d\d) ?"),
+    ("ts of seconds", r"(?P<epoch>1\d{9}\.\d{1,9}) "),
+    ("ts", rf"{_MONTH}\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} (?![\w.-]{{1,255}} [\w./-]{{1,80}}(?:\[\d+\])?:(?: |$))"),
+)
+_BARE_TIMES: tuple[tuple[str, str], ...] = (
+    ("bracketed time", rf"\[{_STAMP}\] (?= {{0,5}}\d{{1,6}}:(?: |$))"),
+    ("time", rf"{_STAMP} (?= {{0,5}}\d{{1,6}}:(?: |$))"),
+)
+
 # Tried in this order, again and again from the left, until none fits: prefixes nest. Each consumes what it matched.
 # A row is tried only where its pattern can begin; most lines begin with none of these characters.
 _CONSUMED: tuple[tuple[str, str], ...] = (
@@ -81,13 +120,11 @@ _CONSUMED: tuple[tuple[str, str], ...] = (
     ("nccl", rf"\[?(?P<node>{_SURELY_HOST}):\d{{1,8}}:\d{{1,8}}\]? \[(?P<local_rank>\d{{1,4}})\] "),  # NCCL: host:pid:tid [cudaDev]
     ("node and local rank", rf"\[(?P<node>{_HOST}):(?P<local_rank>\d{{1,2}})\]:?\s?"),
     ("open mpi", rf"\[(?P<node>{_HOST})(?::\d{{1,8}}){{1,3}}\]:?\s?"),  # Open MPI, UCX: [host:pid], [host:pid:n:tid]
-    ("kubernetes", rf"(?P<node>{_HOST})\s+\|\s"),
     ("bracketed node", rf"\[(?P<node>{_HOST})\]:?\s"),
     ("logger's name and a time", r"\[[A-Za-z][\w.]{0,40}\] (?=(?:19|20)\d\d[-/][01]?\d[-/])"),  # torchtitan: [titan] 2025-02-03 …
     ("pdsh", rf"(?P<node>{_HOST}): "),  # pdsh, DeepSpeed's launcher
     ("bracketed time", rf"\[{_STAMP}\][:\s]?\s?(?:\|\s|-\s)?"),
-    # Container runtimes (CRI) write which stream a line is of, and whether it is whole, behind their time.
-    ("time", rf"{_STAMP}(?:\]|:|,|\s?\||\s-(?=\s)|\sstd(?:out|err) [FP](?=\s))?\s?"),
+    ("time", rf"{_STAMP}(?:\]|:|,|\s?\||\s-(?=\s))?\s?"),
     ("nemo", rf"\[NeMo [A-Z] {_STAMP}(?: [\w.]+:\d+)?\]\s?"),
     ("glog", rf"\[?[IWEF](?P<year>20\d\d)?(?P<month>[01]?\d)(?P<day>[0-3]\d) {_CLOCK}\s+(?:\d+\s)?(?:[^\]\s]{{1,200}}\]\s?)?"),
     ("syslog", rf"(?P<month_name>[A-Z][a-z]{{2}})\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} (?P<node>[\w.-]{{1,255}}) (?=[\w./-]+(?:\[\d+\])?:)"),
@@ -100,7 +137,7 @@ _CONSUMED: tuple[tuple[str, str], ...] = (
     ("bracketed root", r"\[(?:root|__main__)\]\s?"),
 )
 
-# Only once, and only before anything but a time: a bare number says "rank" at the very beginning and nowhere else.
+# Only once, and only before anything but a carrier's own: a bare number says "rank" at the very beginning and nowhere else.
 _OUTERMOST: tuple[tuple[str, str], ...] = (
     ("srun --label", r"[ ]{0,5}(?P<rank>\d{1,6}):(?: |$)"),
     ("bare rank", r"\[(?P<rank>\d{1,5})\]:?\s(?=\S)"),  # mpirun -prepend-rank, accelerate's tee
@@ -132,6 +169,18 @@ _TELLING_BEGINS = re.compile(r"\[|srun|slurmstepd|[\w.-]+ kernel: |" + _LEVEL)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MOST_PREFIXES = 10
 
+_MOST_CARRIERS = 4  # a pod's name, the runtime's time, a collector's
+
+_carriers = tuple(re.compile(pattern) for _, pattern in (*_CARRIERS, *_BARE_TIMES))
+_carriers_by_first = {
+    "[": tuple(row for row in _carriers if row.pattern.startswith("\\[")),
+    "<": tuple(row for row in _carriers if row.pattern.startswith("<")),
+    "1": tuple(row for row in _carriers if row.pattern.startswith(("(?P<year>", "(?P<epoch>"))),
+    "a": tuple(row for row in _carriers if row.pattern.startswith(("(?P<carrier>", "(?P<month_name>"))),
+}
+_CARRIER_BEGINS = re.compile(
+    r"(?P<first>\[)(?:pod/|\d{4}[-/])|(?P<second><)\d|(?P<third>\d{4}[-/]|1\d{9}\.)|[A-Za-z][\w.-]{0,254}(?:\s{1,80}\||\s{1,2}\d)"
+)
 _outermost = tuple(re.compile(pattern) for _, pattern in _OUTERMOST)
 _telling = tuple(re.compile(pattern) for _, pattern in _TELLING)
 
@@ -168,13 +217,12 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
     """
     line = strip_ansi(line.rstrip("\r\n"))
     head, beyond = line[:LONGEST_PREFIXED], line[LONGEST_PREFIXED:]
-    found = Prefixed()
-    position = 0
-    if head[:1] in _BEGINS_OUTERMOST:
+    found, position = _carried(head, near)
+    if head[position : position + 1] in _BEGINS_OUTERMOST:
         for pattern in _outermost:
-            match = pattern.match(head)
+            match = pattern.match(head, position)
             if match:
-                found, position = Prefixed(task=int(match["rank"])), match.end()
+                found, position = replace(found, task=int(match["rank"])), match.end()
                 break
     for _ in range(_MOST_PREFIXES):
         # Indentation belongs to the text, but may stand between two prefixes.
@@ -198,18 +246,39 @@ def parse_prefix(line: str, *, near: datetime | None = None) -> Prefixed:
     return replace(found, text=head[position:] + beyond)
 
 
+def _carried(head: str, near: datetime | None) -> tuple[Prefixed, int]:
+    """What carriers wrote before the line, and where the line itself begins."""
+    found, position = Prefixed(), 0
+    for _ in range(_MOST_CARRIERS):
+        begins = _CARRIER_BEGINS.match(head, position)
+        if begins is None:
+            break
+        rows = _carriers_by_first["[" if begins["first"] else "<" if begins["second"] else "1" if begins["third"] else "a"]
+        match = next((m for row in rows if (m := row.match(head, position))), None)
+        if match is None:
+            break
+        carrier = match.groupdict().get("carrier") or found.carrier
+        position = match.end()
+        found = replace(_merged(found, match, near), carrier=carrier, carried=position)
+    return found, position
+
+
 def _merged(found: Prefixed, match: re.Match[str], near: datetime | None) -> Prefixed:
     """What was found further left stands: the launcher knows better who printed than the program's own logger. An address gives
     way to a name: what Ray calls by address, NCCL calls by name on the same line."""
     groups = match.groupdict()
     rank, local_rank, node = groups.get("rank"), groups.get("local_rank"), groups.get("node")
-    return Prefixed(
+    return replace(
+        found,
         rank=found.rank if found.rank is not None or rank is None else int(rank),
         local_rank=found.local_rank if found.local_rank is not None or local_rank is None else int(local_rank),
         node=node if node and (found.node is None or (_ADDRESS.match(found.node) and not _ADDRESS.match(node))) else found.node,
-        at=found.at or (_time_of(groups, near) if groups.get("hour") else None),
-        task=found.task,
+        at=found.at or (_time_of(groups, near) if groups.get("hour") else _time_of_seconds(groups.get("epoch"))),
     )
+
+
+def _time_of_seconds(epoch: str | None) -> datetime | None:
+    return datetime.fromtimestamp(float(epoch), UTC) if epoch else None
 
 
 def _time_of(groups: dict[str, str | None], near: datetime | None) -> datetime | None:

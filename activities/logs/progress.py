@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from activities.logs.prefixes import parse_prefix, strip_ansi_bytes
+from activities.logs.carriers import plain_bytes
+from activities.logs.prefixes import parse_prefix
 from activities.logs.progress_rules import (
     BAR_EPOCH,
     BAR_OF_TRAINING,
@@ -79,7 +80,7 @@ class ProgressReader:
 
     def read(self, data: bytes) -> tuple[ProgressMark, ...]:
         """The marks in `data` (complete lines), in order."""
-        data = strip_ansi_bytes(data)  # torchtitan colours each number on its line
+        data = plain_bytes(data)  # torchtitan colours each number on its line
         marks: list[ProgressMark] = []
         for hit in self._matcher.scan(data):
             line = data[hit.start : min(hit.end, hit.start + 2 * _LINE_CHARACTERS)].decode(errors="replace")[:_LINE_CHARACTERS]

@@ -15,6 +15,7 @@ from activities.configuration import PolicySection
 from activities.diagnosis.casefile import read_case
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.scheduler_facts import facts_of
+from activities.diagnosis.signals import Signals
 from activities.policy import Situation, recommend, suspect_nodes
 from activities.records import Job, JobState, Judgement, Recommendation, Symptom, SymptomKind
 
@@ -57,7 +58,11 @@ class Scored:
 def run(path: Path, engine: Engine) -> Scored:
     """Judges one case and asks the default policy, with an empty history, what to do."""
     signals, document = read_case(path)
-    expected = document["expected"]
+    return judged(path.stem, signals, document["expected"], engine)
+
+
+def judged(name: str, signals: Signals, expected: Mapping[str, Any], engine: Engine) -> Scored:
+    """The same for signals already read."""
     judgement = engine.judge(signals)
     facts = facts_of(signals)
     job = Job(
@@ -78,7 +83,7 @@ def run(path: Path, engine: Engine) -> Scored:
     )
     policy = PolicySection()
     recommendation = recommend(situation, policy)
-    scored = Scored(path.stem, expected, judgement, recommendation)
+    scored = Scored(name, expected, judgement, recommendation)
     scored.blamed = {suspect.node for suspect in judgement.attribution.suspects if suspect.node}
     scored.guilty = set(expected.get("suspect_nodes") or [])
     scored.excluded = set(suspect_nodes(situation, policy)) if recommendation.action == "restart_excluding" else set()

@@ -46,11 +46,41 @@ def test_rank_and_node_are_taken_off_the_front(line: str, rank: int | None, loca
 
 
 @pytest.mark.parametrize(
+    ("line", "carrier", "rank", "text"),
+    [
+        ("trainer-1  | [rank3]: boom", "trainer-1", 3, "boom"),
+        ("trainer_1  | 5: boom", "trainer_1", 5, "boom"),
+        ("gpu-04 | boom", "gpu-04", None, "boom"),
+        ("[pod/llm-worker-1/trainer] 5: boom", "llm-worker-1", 5, "boom"),
+        ("Mar  2 09:00:00 log01 trainer[47]: 5: boom", "log01", 5, "boom"),
+        ("Mar  2 09:00:00 log01 trainer: [rank5]: boom", "log01", 5, "boom"),
+        ("2026-03-02T09:00:00+0000 log01 python3[47]: boom", "log01", None, "boom"),
+        ("<134>1 2026-03-02T09:00:00.1Z log01 trainer 47 - - boom", "log01", None, "boom"),
+        ("2026-03-02T09:00:00.1Z 5: boom", None, 5, "boom"),
+        ("2026-03-02 09:00:00 5: boom", None, 5, "boom"),
+        ("[2026-03-02 09:00:00] 5: boom", None, 5, "boom"),
+        ("2026-03-02T09:00:00.1Z stderr F 5: [rank21]: boom", None, 21, "boom"),
+        ("Mar 02 09:00:00 5: boom", None, 5, "boom"),
+        ("1772442000.000001 5: boom", None, 5, "boom"),
+        ('2026-03-02T09:00:00Z {pod="w-1", app="llm"} 5: boom', None, 5, "boom"),
+        ("2026-03-02T09:00:00.1+00:00 train/trainer/1f2e 5: boom", None, 5, "boom"),
+        ("2026-03-02T09:00:00Z {'loss': 0.0, 'grad_norm': nan}", None, None, "{'loss': 0.0, 'grad_norm': nan}"),
+        ("2026-03-02 09:00:00 [41] boom", None, None, "[41] boom"),  # a process id
+        ("Mar 02 09:00:00 log01 RuntimeError: boom", None, None, "RuntimeError: boom"),
+    ],
+)
+def test_a_carrier_is_no_node_and_the_line_behind_it_begins_anew(line: str, carrier: str | None, rank: int | None, text: str) -> None:
+    found = parse_prefix(line)
+    assert (found.carrier, found.rank, found.text) == (carrier, rank, text)
+    assert found.node is None or "RuntimeError" in line
+
+
+@pytest.mark.parametrize(
     "node",
     ["gpu-04", "gpu04", "gpu001", "gpu-16", "gpu-a-01", "gpu-4.cluster.local", "dgx01", "n0012", "ip-10-1-2-3", "a3-mega-7", "h100-03",
      "dgx01.cluster.local", "NODE01.EXAMPLE.ORG", "worker-1.svc.py3.internal"],
 )  # fmt: skip
-@pytest.mark.parametrize("form", ["{}: boom", "[{}:0]: boom", "[{}] boom", "{}  | boom", "{}:41:42 [0] boom", "7: {}: boom"])
+@pytest.mark.parametrize("form", ["{}: boom", "[{}:0]: boom", "[{}] boom", "{}:41:42 [0] boom", "7: {}: boom"])
 def test_names_that_clusters_really_use_are_nodes(node: str, form: str) -> None:
     found = parse_prefix(form.format(node))
     assert (found.node, found.text) == (node, "boom")

@@ -1,0 +1,137 @@
+"""Logs that something carried: JSON that a container runtime, a collector or a structured logger wraps lines in, taken off again.
+
+`plain_bytes` is what everyone reads logs through (the diagnosis, progress, following). Line breaks stay where they are: a message of
+several lines is parted by carriage returns. What a carrier writes before a line is prefixes.py's business."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from activities.logs.prefixes import strip_ansi_bytes
+
+_PLACES = 4  # of a block where a few lines are looked at: which lines are wrapped shows everywhere
+_LINES_A_PLACE = 4
+_LONGEST_LINE = 64 << 10  # docker parts lines at 16 KiB; a longer one is left as it is
+
+# What may stand before the JSON: carriers nest. Times, labels, CRI's stream, a compose service, a pod, syslog's program.
+_BEFORE = rb"[^\n\r{]{0,200}?(?:[\d\]:|FPZ] ?|[|:] {0,4})"
+_WRAPPED = re.compile(rb"(?m)^(?P<before>" + _BEFORE + rb")??(?P<json>\{ ?\"[^\n\r]{2,65536}\})[ \r]*$")
+# One member of laid-out JSON (`aws logs filter-log-events`): its string is the line, everything around it is not.
+_LAID_OUT = re.compile(rb'(?m)^ {2,40}"message": (?P<text>"(?:[^"\\\n]|\\.)*"),?\r?$')
+_AROUND = re.compile(
+    rb"(?m)^ {0,40}(?:[\[\]{}]{1,2},?|"
+    rb'"(?:events|logStreamName|timestamp|ingestionTime|eventId|searchedLogStreams|nextToken)": .{0,300})\r?$'
+)
+
+# docker and Fluent Bit, python-json-logger and most, zap and pino, journald, structlog, Google Cloud, Loki, OpenTelemetry, GELF.
+_TEXTS = ("log", "message", "msg", "MESSAGE", "event", "textPayload", "line", "body", "short_message", "full_message")
+_TIMES = ("time", "timestamp", "@timestamp", "asctime", "ts", "date", "__REALTIME_TIMESTAMP", "created")
+_HOSTS = ("hostname", "host", "_HOSTNAME", "node")
+_TRACEBACKS = ("exception", "exc_info", "traceback", "stack_trace", "stack", "exc_text")
+_RANKS = ("rank", "global_rank")
+# Numbers of the logger itself, which say nothing of the training.
+_ABOUT_THE_LOGGER = frozenset(
+    ("lineno", "process", "thread", "pid", "tid", "levelno", "msecs", "relativeCreated", "PRIORITY", "ingestionTime", "v", *_RANKS, *_TIMES)
+)
+_ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?$")
+_SECONDS = (1e9, 4e9)  # 2001 to 2096
+
+
+def plain_bytes(data: bytes) -> bytes:
+    """Complete lines as the job printed them: without colours, a byte order mark and JSON around them. As fast as reading where there
+    is none; the wrapper's time goes before the line, its host where a pod's name would stand."""
+    data = strip_ansi_bytes(data.removeprefix(b"\xef\xbb\xbf"))
+    for _ in range(3):  # structlog in docker's JSON in a collector's
+        if any(_is_wrapped(line) for line in _some_lines(data)):
+            unwrapped = _WRAPPED.sub(_unwrapped, data)
+        elif any(_LAID_OUT.match(line) for line in _some_lines(data)):
+            unwrapped = _AROUND.sub(b"", _LAID_OUT.sub(lambda found: _string(found["text"]), data))
+        else:
+            return data
+        if unwrapped == data:
+            return data
+        data = strip_ansi_bytes(unwrapped)  # JSON escapes colours
+    return data
+
+
+def _some_lines(data: bytes) -> Iterator[bytes]:
+    """A few lines from all over `data`; enough of them to meet a message among the seven lines of laid-out JSON."""
+    for place in range(_PLACES):
+        start = len(data) * place // _PLACES
+        if start:
+            start = data.find(b"\n", start) + 1
+            if not start:
+                return
+        for _ in range(_LINES_A_PLACE if place else 2 * _LINES_A_PLACE):
+            end = data.find(b"\n", start, start + _LONGEST_LINE)
+            line = data[start : end if end >= 0 else start + _LONGEST_LINE]
+            yield line
+            if end < 0:
+                break
+            start = end + 1
+
+
+def _is_wrapped(line: bytes) -> bool:
+    if b'{"' not in line[:256] and b'{ "' not in line[:256]:
+        return False
+    found = _WRAPPED.match(line)
+    return found is not None and _unwrapped(found) != found[0]
+
+
+def _unwrapped(found: re.Match[bytes]) -> bytes:
+    """The line that one piece of JSON wraps, as it stands where the piece tells none."""
+    try:
+        record = json.loads(found["json"])
+    except (ValueError, RecursionError):
+        return found[0]
+    if not isinstance(record, dict):
+        return found[0]
+    text = next((value for name in _TEXTS if isinstance(value := record.get(name), str)), None)
+    if text is None:
+        return found[0]
+    lines = [text.rstrip("\r\n")]
+    numbers = {
+        name: value
+        for name, value in record.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in _ABOUT_THE_LOGGER and not name.startswith("_")
+    }
+    if numbers:
+        lines[0] += " " + json.dumps(numbers)
+    lines += [value for name in _TRACEBACKS if isinstance(value := record.get(name), str) and value]
+    before = (found["before"] or b"").decode(errors="replace") + _before(record)
+    return "\r".join(before + line for text in lines for line in text.splitlines() or [""]).encode(errors="replace")
+
+
+def _before(record: dict[str, Any]) -> str:
+    """The host, the time and the rank that the wrapper tells, as prefixes.py reads them."""
+    host = next((value for name in _HOSTS if isinstance(value := record.get(name), str)), None)
+    at = next((told for name in _TIMES if (told := _time(record.get(name)))), None)
+    rank = next((value for name in _RANKS if isinstance(value := record.get(name), int) and not isinstance(value, bool)), None)
+    named = f"[pod/{host}] " if host and re.fullmatch(r"[A-Za-z][\w.-]{0,252}", host) else ""
+    return named + (f"{at} " if at else "") + (f"[rank{rank}]: " if rank is not None and 0 <= rank < 10**6 else "")
+
+
+def _time(value: Any) -> str | None:
+    """ISO 8601 of what a wrapper calls its time: a text, or seconds, milliseconds, microseconds or nanoseconds since 1970."""
+    if isinstance(value, str) and _ISO.match(value):
+        return value
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    while math.isfinite(seconds) and seconds > _SECONDS[1]:
+        seconds /= 1000
+    if not _SECONDS[0] < seconds < _SECONDS[1]:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _string(text: bytes) -> bytes:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return text
+    return "\r".join(str(told).splitlines()).encode(errors="replace")
