@@ -153,7 +153,7 @@ def _sizes(text: str) -> tuple[float, float, float | None] | None:
         held = _gib(old[7], old[8]) if old[7] else _gib(old[3], old[4])
         return _gib(old[1], old[2]), _gib(old[5], old[6]), held
     new = re.search(rf"total capacity of {_SIZE} of which {_SIZE} is free", text)
-    own = re.search(rf"(?:this process has|of the allocated memory) {_SIZE}", text)
+    own = re.search(rf"(?:this process has|[Oo]f the allocated memory) {_SIZE}", text)
     if new:
         return _gib(new[1], new[2]), _gib(new[3], new[4]), _gib(own[1], own[2]) if own else None
     return None
