@@ -179,7 +179,7 @@ _carriers_by_first = {
     "a": tuple(row for row in _carriers if row.pattern.startswith(("(?P<carrier>", "(?P<month_name>"))),
 }
 _CARRIER_BEGINS = re.compile(
-    r"(?P<first>\[)(?:pod/|\d{4}[-/])|(?P<second><)\d|(?P<third>\d{4}[-/]|1\d{9}\.)|[A-Za-z][\w.-]{0,254}(?:\s{1,80}\||\s{1,2}\d)"
+    r"(?P<first>\[)(?:pod/|\d{4}[-/])|(?P<second><)\d|(?P<third>\d{4}[-/]|1\d{9}\.)|[A-Za-z][\w.-]{0,254}+(?:\s{1,80}+\||\s{1,2}\d)"
 )
 _outermost = tuple(re.compile(pattern) for _, pattern in _OUTERMOST)
 _telling = tuple(re.compile(pattern) for _, pattern in _TELLING)
@@ -257,10 +257,8 @@ def _carried(head: str, near: datetime | None) -> tuple[Prefixed, int]:
         match = next((m for row in rows if (m := row.match(head, position))), None)
         if match is None:
             break
-        carrier = match.groupdict().get("carrier") or found.carrier
-        position = match.end()
-        found = replace(_merged(found, match, near), carrier=carrier, carried=position)
-    return found, position
+        found, position = _merged(found, match, near), match.end()
+    return (replace(found, carried=position) if position else found), position
 
 
 def _merged(found: Prefixed, match: re.Match[str], near: datetime | None) -> Prefixed:
@@ -268,12 +266,14 @@ def _merged(found: Prefixed, match: re.Match[str], near: datetime | None) -> Pre
     way to a name: what Ray calls by address, NCCL calls by name on the same line."""
     groups = match.groupdict()
     rank, local_rank, node = groups.get("rank"), groups.get("local_rank"), groups.get("node")
-    return replace(
-        found,
+    return Prefixed(
         rank=found.rank if found.rank is not None or rank is None else int(rank),
         local_rank=found.local_rank if found.local_rank is not None or local_rank is None else int(local_rank),
         node=node if node and (found.node is None or (_ADDRESS.match(found.node) and not _ADDRESS.match(node))) else found.node,
         at=found.at or (_time_of(groups, near) if groups.get("hour") else _time_of_seconds(groups.get("epoch"))),
+        task=found.task,
+        carrier=groups.get("carrier") or found.carrier,
+        carried=found.carried,
     )
 
 

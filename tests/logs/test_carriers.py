@@ -63,3 +63,13 @@ def test_progress_of_a_live_log_is_read_through_the_wrapper() -> None:
     marks = ProgressReader().read("\n".join(lines).encode() + b"\n")
     assert [(mark.kind, mark.iteration) for mark in marks] == [(MarkKind.ITERATION, 1), (MarkKind.ITERATION, 2)]
     assert marks[0].at is not None
+
+
+def test_a_column_before_every_line_names_the_source_and_a_tables_first_column_stays() -> None:
+    lines = [f"line {number}" for number in range(6)]
+    for form in ("trainer  | {}", "trainer-a1 worker {}"):
+        plain = plain_bytes("\n".join(form.format(line) for line in lines).encode()).decode()
+        assert [parse_prefix(line).text for line in plain.split("\n")] == lines
+    table = "\n".join(f"{name}  | 2.5" for name in ("loss", "lr", "step", "norm", "time", "tokens")).encode()
+    assert plain_bytes(table) == table
+    assert plain_bytes(b"trainer  | one\nanother") == b"trainer  | one\nanother"

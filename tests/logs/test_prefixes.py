@@ -51,6 +51,7 @@ def test_rank_and_node_are_taken_off_the_front(line: str, rank: int | None, loca
         ("trainer-1  | [rank3]: boom", "trainer-1", 3, "boom"),
         ("trainer_1  | 5: boom", "trainer_1", 5, "boom"),
         ("gpu-04 | boom", "gpu-04", None, "boom"),
+        ("loss  | 2.5", None, None, "loss  | 2.5"),
         ("[pod/llm-worker-1/trainer] 5: boom", "llm-worker-1", 5, "boom"),
         ("Mar  2 09:00:00 log01 trainer[47]: 5: boom", "log01", 5, "boom"),
         ("Mar  2 09:00:00 log01 trainer: [rank5]: boom", "log01", 5, "boom"),
