@@ -54,7 +54,9 @@ def _slow(case: "Case") -> Judgement | None:
         refined = Refined("rdma_fallback_to_tcp", 0.75, "the fast transport did not start, NCCL uses TCP sockets")
         return case.finish(refined.cause, refined.confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
     far = next((item for item in case.observations if item.signature == "gdr_too_far"), None)
-    if far is not None and (case.seen("below_expected") or case.slowdown is not None):
+    # The way to the adapter does not change under a job: it explains what was slow from this start on, none that came later.
+    since_start = case.slowdown is not None and far is not None and any(mark.position < far.position for mark in case.reading.marks)
+    if far is not None and (case.seen("below_expected") or since_start):
         refined = Refined("nic_gpu_topology_slow", 0.7, "less bandwidth than expected, and NCCL reaches the adapter only through the CPU")
         return case.finish(refined.cause, 0.7, far, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
     degraded = next(
@@ -143,9 +145,9 @@ def _hang(case: "Case") -> Judgement | None:
     since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
     told = case.signals.symptom is not None and case.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     phase = case.phase_at(case.reading.bytes + 1)
-    is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not (
-        case.seen("dataloader_stuck") or case.seen("stacks_taken")  # who takes stacks has lost patience
-    )
+    stacks = (item for item in case.observations if item.signature in ("dataloader_stuck", "stacks_taken"))
+    lost_patience = any(not progressed_after(item, case.reading.marks) for item in stacks)  # whoever takes stacks has
+    is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not lost_patience
     patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
     stands = (
         told

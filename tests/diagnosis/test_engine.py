@@ -280,3 +280,22 @@ def test_memory_that_a_cut_line_does_not_tell_of_is_nobodys(engine: Engine) -> N
     judgement = engine.judge(log_of(f"{line} 1.01 GiB is free.\n", scheduler={"state": "FAILED", "nodes": "n[1-2]"}))
     assert judgement.diagnosis.cause == "cuda_oom"
     assert judgement.attribution.suspects == ()
+
+
+def test_the_way_to_the_adapter_explains_no_slow_down_that_came_later(engine: Engine) -> None:
+    far = "node-1:1:9 [0] NCCL INFO GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (distance SYS > PHB)\n"
+    fast = "".join(f"step {number} loss 2.1 {3 + number % 3 / 100:.2f} s/step\n" for number in range(100, 120))
+    slow = "".join(f"step {number} loss 2.1 {9 + number % 3 / 100:.2f} s/step\n" for number in range(120, 140))
+    running = {"state": "RUNNING", "nodes": "node-[1-2]"}
+    assert engine.judge(log_of(far + fast + slow, scheduler=running)).diagnosis.cause == "slow_gpu_straggler"
+    assert engine.judge(log_of(fast + far + slow, scheduler=running)).diagnosis.cause == "nic_gpu_topology_slow"
+
+
+def test_a_silent_evaluation_is_waited_for_until_somebody_takes_stacks(engine: Engine) -> None:
+    steps = "".join(f"step {number} loss 2.1 3.1 s/step\n" for number in range(100, 110))
+    stacks = "[monitor] py-spy rank 0: all_gather (distributed_c10d.py:2501)\n"
+    silent = {"state": "RUNNING", "last_output_age_s": 1800}
+    waited = engine.judge(log_of(stacks + steps + "Running evaluation\n", scheduler=silent))
+    stuck = engine.judge(log_of(steps + "Running evaluation\n" + stacks, scheduler=silent))
+    assert waited.symptom is SymptomKind.NONE
+    assert (stuck.symptom, stuck.diagnosis.cause) == (SymptomKind.HANG, "rank_deadlock_in_eval")
