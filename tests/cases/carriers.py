@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from activities.logs.prefixes import parse_prefix
 
 _WRAPPED_TIME = re.compile(r'^\{.*"time(?:stamp)?": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6})')
+_RANKED = re.compile(r"\[rank(\d{1,6})\]")
 BEGAN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
 
@@ -94,6 +95,10 @@ CARRIERS: dict[str, Callable[[str], str]] = {
     "collector's time, bracketed": each(lambda at, line: f"[{at:%Y-%m-%d %H:%M:%S}] {line}"),
     "ts": each(lambda at, line: f"{at:%b %d %H:%M:%S} {line}"),
     "ts of seconds": each(lambda at, line: f"{at.timestamp():.6f} {line}"),
+    "srun --label": each(lambda _, line: f"{int(found[1])}: {line}" if (found := _RANKED.match(line)) else line),
+    "srun --label, behind a time": each(
+        lambda at, line: f"{_nano(at)} {int(found[1])}: {line}" if (found := _RANKED.match(line)) else line
+    ),
     "crlf": lambda text: text.replace("\n", "\r\n"),
     "colour": each(_coloured),
     "trailing spaces": each(lambda _, line: line + "   "),
