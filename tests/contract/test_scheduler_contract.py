@@ -152,7 +152,8 @@ async def test_a_requeued_job_waits_out_a_delay_with_one_restart_more(place: Pla
     assert job.submitted_at is not None
     assert first.submitted_at is not None
     assert job.submitted_at >= first.submitted_at
-    assert job.submitted_at == job.eligible_at - timedelta(seconds=121)
+    late = job.submitted_at - (job.eligible_at - timedelta(seconds=121))  # Slurm writes them one after the other, in whole seconds
+    assert timedelta(0) <= late <= timedelta(seconds=1)
 
 
 async def test_a_failed_job_can_be_requeued_while_it_is_remembered(place: Place) -> None:
