@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from activities.logs.carriers import plain_bytes
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress_rules import (
     BAR_EPOCH,
@@ -79,8 +78,7 @@ class ProgressReader:
         self._shorter_bar_ended = False
 
     def read(self, data: bytes) -> tuple[ProgressMark, ...]:
-        """The marks in `data` (complete lines), in order."""
-        data = plain_bytes(data)  # torchtitan colours each number on its line
+        """The marks in `data`, in order: complete lines, as `carriers.plain_bytes` gives them (torchtitan colours each number)."""
         marks: list[ProgressMark] = []
         for hit in self._matcher.scan(data):
             line = data[hit.start : min(hit.end, hit.start + 2 * _LINE_CHARACTERS)].decode(errors="replace")[:_LINE_CHARACTERS]

@@ -60,7 +60,7 @@ def test_a_wrapper_in_a_wrapper_and_behind_a_runtimes_time() -> None:
 
 def test_progress_of_a_live_log_is_read_through_the_wrapper() -> None:
     lines = [json.dumps({"log": f"[rank0]: iteration {n}/ 100 | loss: 2.5 |\n", "stream": "stdout", "time": AT}) for n in (1, 2)]
-    marks = ProgressReader().read("\n".join(lines).encode() + b"\n")
+    marks = ProgressReader().read(plain_bytes("\n".join(lines).encode() + b"\n"))
     assert [(mark.kind, mark.iteration) for mark in marks] == [(MarkKind.ITERATION, 1), (MarkKind.ITERATION, 2)]
     assert marks[0].at is not None
 

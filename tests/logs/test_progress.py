@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from activities.logs.carriers import plain_bytes
 from activities.logs.progress import MarkKind, ProgressMark, ProgressPatternRefused, ProgressReader, advance
 from activities.logs.progress_rules import RULES
 from activities.records import Phase, Progress
@@ -17,7 +18,7 @@ K = MarkKind
 
 
 def marks_of(*lines: str, pattern: str | None = None) -> tuple[ProgressMark, ...]:
-    return ProgressReader(pattern).read("".join(line + "\n" for line in lines).encode())
+    return ProgressReader(pattern).read(plain_bytes("".join(line + "\n" for line in lines).encode()))
 
 
 def seen(*lines: str) -> list[tuple[MarkKind, int | None]]:
