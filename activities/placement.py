@@ -30,14 +30,10 @@ class Candidates(Record):
 def usable_nodes(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Names of the nodes where Slurm could place the job now or when they free up: its partitions, its features
     (simple `a&b` lists only; anything richer is not judged and counts every node), not drained, down or reserved."""
-    partitions = {name for name in job.partition.split(",") if name}
+    in_partition = set(nodes_of_partition(job, nodes))
     plain = all(sign not in job.features for sign in "|[]()*!")
     features = {name for name in job.features.replace(",", "&").split("&") if name} if plain else set()
-    return tuple(
-        node.name
-        for node in nodes
-        if node.can_take_jobs and (not partitions or partitions & set(node.partitions)) and features <= set(node.features)
-    )
+    return tuple(node.name for node in nodes if node.can_take_jobs and node.name in in_partition and features <= set(node.features))
 
 
 def candidates_after_excluding(job: Job, nodes: Sequence[Node], *, excluding: Collection[str], spare_nodes: int = 0) -> Candidates:

@@ -106,13 +106,7 @@ def slowed_down(view: AttemptView, patience: WatchSection) -> Symptom | None:
         f"an iteration takes {progress.step_seconds:.3g} s, {progress.step_seconds / progress.baseline_step_seconds:.1f} times "
         f"this attempt's usual {progress.baseline_step_seconds:.3g} s, for {in_words(view.now - view.slow_since)}"
     )
-    return Symptom(
-        kind=SymptomKind.SLOWDOWN,
-        onset=view.slow_since,
-        detected_at=view.now,
-        summary=text,
-        signals=(Signal(source=SignalSource.LOG, at=view.slow_since, text=text),),
-    )
+    return _told_by_the_log(SymptomKind.SLOWDOWN, view.slow_since, text, view)
 
 
 def is_slow(progress: Progress, patience: WatchSection) -> bool:
@@ -128,13 +122,12 @@ def bad_numbers(view: AttemptView, patience: WatchSection) -> Symptom | None:
     if not view.is_running or len(bad) < BAD_LOSSES_IN_A_ROW or view.bad_loss_since is None:
         return None
     text = f"the loss is NaN or infinite since iteration {bad[0]}, {len(bad)} reported iterations in a row"
-    return Symptom(
-        kind=SymptomKind.BAD_NUMBERS,
-        onset=view.bad_loss_since,
-        detected_at=view.now,
-        summary=text,
-        signals=(Signal(source=SignalSource.LOG, at=view.bad_loss_since, text=text),),
-    )
+    return _told_by_the_log(SymptomKind.BAD_NUMBERS, view.bad_loss_since, text, view)
+
+
+def _told_by_the_log(kind: SymptomKind, since: datetime, text: str, view: AttemptView) -> Symptom:
+    signal = Signal(source=SignalSource.LOG, at=since, text=text)
+    return Symptom(kind=kind, onset=since, detected_at=view.now, summary=text, signals=(signal,))
 
 
 def _last_sign_of_life(view: AttemptView) -> datetime | None:

@@ -172,15 +172,21 @@ def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kerne
     # Beside a link that went down elsewhere on the fabric the neighbours die of a Nonfatal 145 (open-gpu-kernel-modules#1150): only
     # what calls itself Fatal names its node (#1355, until a reboot).
     fatal = is_of_it and "Nonfatal" not in first.text
+    because = "but a process's channels were torn down for Xid 145"
+    return _as_fabric_fault(first, because, isolate=fatal, confidence=0.72 if is_of_it else 0.6)
+
+
+def _as_fabric_fault(first: KernelFinding, because: str, *, isolate: bool, confidence: float) -> KernelFinding:
+    """An Xid 145 that NVIDIA's table would have ignored, taken for the fault it was."""
     return first.model_copy(
         update={
             "cause": "xid_145_nvlink_fabric",
             "domain": Domain.HARDWARE,
             "role": Role.PRIMARY,
-            "isolate": fatal,
-            "action": Action.RESTART_EXCLUDING if fatal else Action.HOLD,
-            "confidence": 0.72 if is_of_it else 0.6,
-            "why": f"{first.why}; but a process's channels were torn down for Xid 145",
+            "isolate": isolate,
+            "action": Action.RESTART_EXCLUDING if isolate else Action.HOLD,
+            "confidence": confidence,
+            "why": f"{first.why}; {because}",
         }
     )
 
@@ -206,17 +212,7 @@ def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kern
         )
     if first.cause == "xid_145_nvlink_nonfatal" and asked.isolate and pci_key(first.gpu) in (None, pci_key(asked.gpu)):
         # The table says ignore, the driver asks for a reset of this very GPU: what it asks counts (facts/attribution section 4, 154).
-        return first.model_copy(
-            update={
-                "cause": "xid_145_nvlink_fabric",
-                "domain": Domain.HARDWARE,
-                "role": Role.PRIMARY,
-                "isolate": True,
-                "action": Action.RESTART_EXCLUDING,
-                "confidence": 0.72,
-                "why": f"{first.why}; {asked.why}",
-            }
-        )
+        return _as_fabric_fault(first, asked.why, isolate=True, confidence=0.72)
     if not first.isolate and asked.isolate:
         # The driver condemned another GPU than the one the first line names: keep the node out, but say so.
         return first.model_copy(
