@@ -58,10 +58,15 @@ def step_names(incident: Incident) -> Sequence[str]:
 
 
 async def until_pending(handle: Handle) -> Incident:
-    """The incident that waits for a decision."""
+    """The incident that waits for a decision, once the scripted watch beside it has ended.
+
+    A decision takes that watch back. The time-skipping server refuses to cancel an activity that ended in the same moment
+    (ACTIVITY_UNKNOWN) and loses the update with the refused task: it would be waited for without end. A real server does neither.
+    """
     while True:
         state = await handle.query(TrainingJob.state)
-        if state.stage is Stage.AWAITING_DECISION:
+        described = await handle.describe()
+        if state.stage is Stage.AWAITING_DECISION and not described.raw_description.pending_activities:
             return state.incidents[-1]
         await asyncio.sleep(0.05)
 
