@@ -1,6 +1,6 @@
 """What a rule that refines a cause may look at, and what it answers. Pure.
 
-refine.py and network.py hold the rules, case.py makes the context."""
+refine.py and network.py hold the rules, concluding.py makes the context."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """Another cause, how sure, and why."""
+    """A cause as its context shows it, how sure, and why. No reason: what the primary itself says."""
 
     cause: str
     confidence: float
-    because: str
+    because: str = ""
     names_node: bool = False  # what the rule looked at condemns the node, whatever the line alone would ask for
     evidence: Observation | None = None  # a line that says where, when it is not the primary
 

@@ -1,14 +1,16 @@
 """The diagnosis engine: `Signals` in, `Judgement` out; and the quick look at a live log for lines that mean the end.
 
-It reads once (reader.py); case.py then chooses the first cause (causality.py), sees it in its context (refine.py) and names
-suspects (suspects.py). The classify and attribute steps, `diagnose` and the tests call it. Pure but for
-reading the logs it is given; one engine serves all watches."""
+It reads logs and dumps once (reader.py, flight_recorder.py) and gathers what is known (case.py); choosing.py takes the first
+cause (causality.py), concluding.py sees it in its context (refine.py) and names suspects (suspects.py). The classify and
+attribute steps, `diagnose` and the tests call it. Pure but for reading what it is given; one engine serves all watches."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from activities.diagnosis import flight_recorder
 from activities.diagnosis.case import Case
 from activities.diagnosis.causes import UNKNOWN
+from activities.diagnosis.choosing import judgement_of
 from activities.diagnosis.observing import SchedulerWords
 from activities.diagnosis.reader import Reader
 from activities.diagnosis.scheduler_facts import facts_of
@@ -74,5 +76,6 @@ class Engine:
         facts = facts_of(signals)
         near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else None)
         reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes, task_count=facts.task_count)
-        case = Case(signals, facts, reading, rows=self.rows, words=self._words)
-        return case.judgement().model_copy(update={"notes": case.refused_dumps})
+        dumps, refused = flight_recorder.read_all(signals.flight_recorder)
+        case = Case(signals, facts, reading, dumps, rows=self.rows, words=self._words)
+        return judgement_of(case).model_copy(update={"notes": refused})

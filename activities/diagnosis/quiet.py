@@ -1,31 +1,32 @@
 """When no line tells of a failure: slower, standing still, wrong numbers, ended without a word, or nothing wrong at all. Pure.
 
-Called by case.py, with the case whose signals are looked at."""
+choosing.py calls it, with the case whose signals are looked at."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from activities.diagnosis import flight_recorder, pace
+from activities.diagnosis import trends
+from activities.diagnosis.case import Case
 from activities.diagnosis.causality import Verdict, progressed_after
 from activities.diagnosis.causes import UNKNOWN, cause_of
+from activities.diagnosis.concluding import finish, of_primary
 from activities.diagnosis.context import Refined
+from activities.diagnosis.flight_recorder import Analysis, Finding
+from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signatures import Role
 from activities.gpu.findings import Role as GpuRole
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SymptomKind
 
-if TYPE_CHECKING:
-    from activities.diagnosis.case import Case
-
 _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
 _FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
+_STEPLESS_SECONDS = 300.0  # the same where lines go on, told by their stamps
 _SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
 
 
-def of_no_event(case: "Case", verdict: Verdict) -> Judgement:
+def of_no_event(case: Case, verdict: Verdict) -> Judgement:
     slow = _slow(case)
     if slow is not None and not case.facts.ended_badly and not case.facts.ended_well:
         return slow
@@ -43,73 +44,92 @@ def of_no_event(case: "Case", verdict: Verdict) -> Judgement:
     if notice is None and recovered:
         notice = recovered[0]
     if notice is not None:
-        return case.finish(notice.cause or UNKNOWN, notice.weight, notice, [], cascades=0, refined=None, symptom=SymptomKind.NONE)
+        return finish(case, Refined(notice.cause or UNKNOWN, notice.weight), notice, symptom=SymptomKind.NONE)
     return _benign(case)
 
 
-def _slow(case: "Case") -> Judgement | None:
-    over_tcp = case.seen("ofi_init_failed") and case.seen("network_socket") and not case.seen("network_fast")
-    if over_tcp and case.facts.only_node is None:  # within one node nothing goes over the network
-        item = next(item for item in case.observations if item.signature == "ofi_init_failed")
-        refined = Refined("rdma_fallback_to_tcp", 0.75, "the fast transport did not start, NCCL uses TCP sockets")
-        return case.finish(refined.cause, refined.confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+def _slow(case: Case) -> Judgement | None:
+    """The first answer, what names a cause before what only shows that steps became slower."""
+    looks = (_over_tcp, _far_adapter, _degraded_port, _reported_straggler, _slow_ranks, _slowdown)
+    return next((judgement for look in looks if (judgement := look(case)) is not None), None)
+
+
+def _over_tcp(case: Case) -> Judgement | None:
+    falls_back = case.seen("ofi_init_failed") and case.seen("network_socket") and not case.seen("network_fast")
+    if not falls_back or case.facts.only_node is not None:  # within one node nothing goes over the network
+        return None
+    item = next(item for item in case.observations if item.signature == "ofi_init_failed")
+    found = Refined("rdma_fallback_to_tcp", 0.75, "the fast transport did not start, NCCL uses TCP sockets")
+    return finish(case, found, item, symptom=SymptomKind.SLOWDOWN)
+
+
+def _far_adapter(case: Case) -> Judgement | None:
     far = next((item for item in case.observations if item.signature == "gdr_too_far"), None)
     # The way to the adapter does not change under a job: it explains what was slow from this start on, none that came later.
     since_start = case.slowdown is not None and far is not None and any(mark.position < far.position for mark in case.reading.marks)
-    if far is not None and (case.seen("below_expected") or since_start):
-        refined = Refined("nic_gpu_topology_slow", 0.7, "less bandwidth than expected, and NCCL reaches the adapter only through the CPU")
-        return case.finish(refined.cause, 0.7, far, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
-    degraded = next(
-        (
-            item
-            for item in case.observations
-            if item.cause in ("ib_port_error", "ib_port_down_degraded") and item.role in (Role.PRIMARY, Role.HINT)
-        ),
-        None,
-    )
-    if degraded is not None and (case.slowdown is not None or case.seen("ib_device_marked_failed")):
-        same = [item for item in case.observations if item.cause in ("ib_port_error", "ib_port_down_degraded") and item is not degraded]
-        refined = Refined("ib_port_down_degraded", 0.78, "a port failed and the job goes on without it")
-        return case.finish(refined.cause, refined.confidence, degraded, same, cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
+    if far is None or not (case.seen("below_expected") or since_start):
+        return None
+    found = Refined("nic_gpu_topology_slow", 0.7, "less bandwidth than expected, and NCCL reaches the adapter only through the CPU")
+    return finish(case, found, far, symptom=SymptomKind.SLOWDOWN)
+
+
+def _degraded_port(case: Case) -> Judgement | None:
+    of_ports = [item for item in case.observations if item.cause in ("ib_port_error", "ib_port_down_degraded")]
+    degraded = next((item for item in of_ports if item.role in (Role.PRIMARY, Role.HINT)), None)
+    if degraded is None or not (case.slowdown is not None or case.seen("ib_device_marked_failed")):
+        return None
+    found = Refined("ib_port_down_degraded", 0.78, "a port failed and the job goes on without it")
+    return finish(case, found, degraded, [item for item in of_ports if item is not degraded], symptom=SymptomKind.SLOWDOWN)
+
+
+def _reported_straggler(case: Case) -> Judgement | None:
     reports = [item for item in case.observations if item.signature == "straggler_reported"]
-    if reports:
-        reported = reports[0]
-        if len({item.rank for item in reports if item.rank is not None}) > 1:
-            reported = replace(reported, rank=None, named_node=None)  # each time another one: nobody is slow by itself
-        comes_and_goes = case.slowdown is not None and case.slowdown.comes_and_goes
-        cause = "slow_node_intermittent" if comes_and_goes else "slow_gpu_straggler"
-        refined = Refined(cause, 0.7, "the job's own straggler detection names it" + (", now and then" if comes_and_goes else ""))
-        return case.finish(cause, 0.7, reported, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
-    ranks = pace.slow_ranks(case.reading.marks)
-    if ranks:
-        shared = _share_a_nic(case, ranks)
-        cause, confidence = ("nic_gpu_topology_slow", 0.66) if shared else ("slow_gpu_straggler", 0.6)
-        mark = next(mark for mark in case.reading.marks if mark.by_rank)
-        item = Observation(
-            "slow_ranks",
-            Role.PRIMARY,
-            confidence,
-            f"ranks {short(ranks)} are slower than the others",
-            cause,
-            line=mark.line,
-            rank=ranks[0] if len(ranks) == 1 or shared else None,
-        )
-        refined = Refined(cause, confidence, "they share one network adapter" if shared else "the same ranks each time")
-        return case.finish(cause, confidence, item, [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
-    if case.slowdown is None:
+    if not reports:
+        return None
+    reported = reports[0]
+    if len({item.rank for item in reports if item.rank is not None}) > 1:
+        reported = replace(reported, rank=None, named_node=None)  # each time another one: nobody is slow by itself
+    comes_and_goes = case.slowdown is not None and case.slowdown.comes_and_goes
+    why = "the job's own straggler detection names it" + (", now and then" if comes_and_goes else "")
+    return finish(case, Refined(_slow_cause(comes_and_goes), 0.7, why), reported, symptom=SymptomKind.SLOWDOWN)
+
+
+def _slow_ranks(case: Case) -> Judgement | None:
+    ranks = trends.slow_ranks(case.reading.marks)
+    if not ranks:
+        return None
+    shared = _share_a_nic(case, ranks)
+    found = (
+        Refined("nic_gpu_topology_slow", 0.66, "they share one network adapter")
+        if shared
+        else Refined("slow_gpu_straggler", 0.6, "the same ranks each time")
+    )
+    text = f"ranks {short(ranks)} are slower than the others"
+    line = next(mark.line for mark in case.reading.marks if mark.by_rank)
+    rank = ranks[0] if len(ranks) == 1 or shared else None
+    item = Observation("slow_ranks", Role.PRIMARY, found.confidence, text, found.cause, line=line, rank=rank)
+    return finish(case, found, item, symptom=SymptomKind.SLOWDOWN)
+
+
+def _slowdown(case: Case) -> Judgement | None:
+    slowdown = case.slowdown
+    if slowdown is None:
         return None
     hints = [item for item in case.notices if item.cause == "slow_gpu_straggler"]
-    if not case.slowdown.comes_and_goes and len({item.node for item in hints}) == 1:
-        refined = Refined("slow_gpu_straggler", 0.66, "steps became slower, and only its readings are not as they should be")
-        return case.finish(refined.cause, 0.66, hints[0], [], cascades=0, refined=refined, symptom=SymptomKind.SLOWDOWN)
-    cause = "slow_node_intermittent" if case.slowdown.comes_and_goes else "slow_gpu_straggler"
-    text = f"a step takes {case.slowdown.late_seconds:.4g} s, it took {case.slowdown.early_seconds:.4g} s"
-    item = Observation("slowdown", Role.PRIMARY, 0.5, text, cause, line=case.slowdown.since_line)
-    how = "now and then" if case.slowdown.comes_and_goes else "and stays so"
-    return case.finish(cause, 0.5, item, [], cascades=0, refined=Refined(cause, 0.5, how), symptom=SymptomKind.SLOWDOWN)
+    if not slowdown.comes_and_goes and len({item.node for item in hints}) == 1:
+        found = Refined("slow_gpu_straggler", 0.66, "steps became slower, and only its readings are not as they should be")
+        return finish(case, found, hints[0], symptom=SymptomKind.SLOWDOWN)
+    found = Refined(_slow_cause(slowdown.comes_and_goes), 0.5, "now and then" if slowdown.comes_and_goes else "and stays so")
+    text = f"a step takes {slowdown.late_seconds:.4g} s, it took {slowdown.early_seconds:.4g} s"
+    item = Observation("slowdown", Role.PRIMARY, 0.5, text, found.cause, line=slowdown.since_line)
+    return finish(case, found, item, symptom=SymptomKind.SLOWDOWN)
 
 
-def _share_a_nic(case: "Case", ranks: Sequence[int]) -> bool:
+def _slow_cause(comes_and_goes: bool) -> str:
+    return "slow_node_intermittent" if comes_and_goes else "slow_gpu_straggler"
+
+
+def _share_a_nic(case: Case, ranks: Sequence[int]) -> bool:
     nics: dict[int, set[str]] = {}
     for item in case.observations:
         if item.signature == "nccl_channel_nic" and item.rank is not None and "nic" in item.groups:
@@ -118,7 +138,7 @@ def _share_a_nic(case: "Case", ranks: Sequence[int]) -> bool:
     return len(ranks) >= 2 and len(used) >= 2 and bool(set.intersection(*used))
 
 
-def _bad_numbers(case: "Case") -> Judgement | None:
+def _bad_numbers(case: Case) -> Judgement | None:
     # Detection speaks after three bad losses in a row, when the end of a long log does not show it yet. A spike may be over since.
     symptom = case.signals.symptom
     told = symptom if symptom is not None and symptom.kind is SymptomKind.BAD_NUMBERS and not case.numbers.spike_recovered else None
@@ -132,58 +152,67 @@ def _bad_numbers(case: "Case") -> Judgement | None:
         return None
     line = case.numbers.line or next((mark.line for mark in reversed(case.reading.marks) if mark.loss is not None), None)
     item = Observation("numbers", Role.PRIMARY, 0.75, text, "loss_divergence_nan", line=line, position=case.reading.bytes)
-    return case.of_primary(item, Verdict(item, (), 0, False, ()))
+    return of_primary(case, item, Verdict(item, (), 0, False, ()))
 
 
-def _hang(case: "Case") -> Judgement | None:
+def _hang(case: Case) -> Judgement | None:
     if case.facts.ended_badly or case.facts.ended_well:
         return None
-    step = pace.step_seconds(case.reading.marks)
-    usual = sorted(value for _, value in step)[len(step) // 2] if step else 60.0
     last = next((mark for mark in reversed(case.reading.marks) if mark.iteration is not None), None)
-    silent = case.facts.silent_seconds
-    since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
     told = case.signals.symptom is not None and case.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     phase = case.phase_at(case.reading.bytes + 1)
+    if not told and not _is_silent_too_long(case, last, phase):
+        return None
+    flight = case.flight if case.flight is not None and case.flight.finding is not Finding.NOTHING else None
+    found = _why_it_stands(case, flight, last, phase, told=told)
+    if found is None:
+        return None
+    rank = flight.ranks[0] if flight is not None and len(flight.ranks) == 1 else None
+    text = "no step since" if last is None else f"no step after iteration {last.iteration}"
+    line = last.line if last else None
+    item = Observation("no_progress", Role.PRIMARY, found.confidence, text, found.cause, line=line, rank=rank)
+    return finish(case, found, item, symptom=SymptomKind.HANG)
+
+
+def _is_silent_too_long(case: Case, last: Mark | None, phase: str | None) -> bool:
+    """True when the log, or its steps, stopped for longer than what the job does at its end may take."""
+    step = trends.step_seconds(case.reading.marks)
+    usual = sorted(value for _, value in step)[len(step) // 2] if step else 60.0
     stacks = (item for item in case.observations if item.signature in ("dataloader_stuck", "stacks_taken"))
     lost_patience = any(not progressed_after(item, case.reading.marks) for item in stacks)  # whoever takes stacks has
     is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not lost_patience
     patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
-    stands = (
-        told
-        or (silent is not None and silent > max(patience, 10 * usual))
-        or (since_step is not None and since_step > max(300.0, 10 * usual))
+    silent = case.facts.silent_seconds
+    since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
+    return (silent is not None and silent > max(patience, 10 * usual)) or (
+        since_step is not None and since_step > max(_STEPLESS_SECONDS, 10 * usual)
     )
-    if not stands:
-        return None
-    line = last.line if last else None
-    text = "no step since" if last is None else f"no step after iteration {last.iteration}"
-    flight = case.flight if case.flight is not None and case.flight.finding is not flight_recorder.Finding.NOTHING else None
-    rank = flight.ranks[0] if flight is not None and len(flight.ranks) == 1 else None
-    if flight is not None and flight.finding is flight_recorder.Finding.MISMATCH:
-        cause, confidence, why = "collective_mismatch", 0.85, flight.because
-    elif flight is not None and flight.ranks:
-        cause, confidence, why = UNKNOWN, 0.5, f"ranks {short(flight.ranks)} of group {flight.group}: {flight.because}"
-    elif any(item.signature == "prolog_running" for item in case.observations):
-        cause, confidence, why = "prolog_hung", 0.7, "Slurm still waits for the prolog"
-    elif case.training_ended_at is not None:
-        cause, confidence, why = "launcher_teardown_hang", 0.7, "the training had ended, its launcher has not"
-    elif phase == "evaluation" and (told or silent):
+
+
+def _why_it_stands(case: Case, flight: Analysis | None, last: Mark | None, phase: str | None, *, told: bool) -> Refined | None:
+    """What names the reason, from the surest on; None where what was seen is no standing still after all."""
+    told_or_silent = told or bool(case.facts.silent_seconds)
+    if flight is not None and flight.finding is Finding.MISMATCH:
+        return Refined("collective_mismatch", 0.85, flight.because)
+    if flight is not None and flight.ranks:
+        return Refined(UNKNOWN, 0.5, f"ranks {short(flight.ranks)} of group {flight.group}: {flight.because}")
+    if any(item.signature == "prolog_running" for item in case.observations):
+        return Refined("prolog_hung", 0.7, "Slurm still waits for the prolog")
+    if case.training_ended_at is not None:
+        return Refined("launcher_teardown_hang", 0.7, "the training had ended, its launcher has not")
+    if phase == "evaluation" and told_or_silent:
         stuck = case.seen("dataloader_stuck")
-        cause, confidence, why = ("dataloader_deadlock_eval" if stuck else "rank_deadlock_in_eval"), 0.6, "evaluation had begun"
-    elif not told and not silent and (phase in ("evaluation", "checkpoint") or _did_something_else_since(case, last)):
+        return Refined("dataloader_deadlock_eval" if stuck else "rank_deadlock_in_eval", 0.6, "evaluation had begun")
+    if not told_or_silent and (phase in ("evaluation", "checkpoint") or _did_something_else_since(case, last)):
         return None
-    elif case.seen("dataloader_stuck"):
-        cause, confidence, why = "dataloader_deadlock_eval", 0.55, "a data loader stands still"
-    elif _hardware_is_clean(case):
-        cause, confidence, why = "nccl_library_bug_hang", 0.55, "kernel logs and GPUs of all nodes are clean, so a collective is stuck"
-    else:
-        cause, confidence, why = UNKNOWN, 0.3, "nothing tells why"
-    item = Observation("no_progress", Role.PRIMARY, confidence, text, cause, line=line, rank=rank)
-    return case.finish(cause, confidence, item, [], cascades=0, refined=Refined(cause, confidence, why), symptom=SymptomKind.HANG)
+    if case.seen("dataloader_stuck"):
+        return Refined("dataloader_deadlock_eval", 0.55, "a data loader stands still")
+    if _hardware_is_clean(case):
+        return Refined("nccl_library_bug_hang", 0.55, "kernel logs and GPUs of all nodes are clean, so a collective is stuck")
+    return Refined(UNKNOWN, 0.3, "nothing tells why")
 
 
-def _launcher_saw_it_fail(case: "Case") -> bool:
+def _launcher_saw_it_fail(case: Case) -> bool:
     """True when a launcher tells of a process that ended with an error, and no step follows."""
     return any(
         item.role is Role.TEARDOWN and _FAILED_EXIT.search(item.text) and not progressed_after(item, case.reading.marks)
@@ -191,14 +220,14 @@ def _launcher_saw_it_fail(case: "Case") -> bool:
     )
 
 
-def _did_something_else_since(case: "Case", last: pace.Mark | None) -> bool:
+def _did_something_else_since(case: Case, last: Mark | None) -> bool:
     """True when the last step was followed by a save or an evaluation, begun or ended: that time was not spent standing still."""
     return last is not None and any(
         position > last.position and phase[1:] in ("evaluation", "checkpoint") for position, _, phase, _ in case.reading.phases
     )
 
 
-def _hardware_is_clean(case: "Case") -> bool:
+def _hardware_is_clean(case: Case) -> bool:
     """Looked at and clean, which is more than not looked at."""
     readings = case.signals.gpu_snapshots
     looked = bool(readings) and (bool(case.signals.kernel_logs) or any("xid" in str(name).lower() for name in readings))
@@ -209,7 +238,7 @@ def _hardware_is_clean(case: "Case") -> bool:
     )
 
 
-def _unexplained(case: "Case", verdict: Verdict) -> Judgement:
+def _unexplained(case: Case, verdict: Verdict) -> Judgement:
     recovered = [item for item in verdict.recovered if item.role is Role.PRIMARY]
     last = recovered[-1] if recovered else None
     summary = f"the job ended as {case.facts.state or 'failed'} and nothing says why"
@@ -228,7 +257,7 @@ def _unexplained(case: "Case", verdict: Verdict) -> Judgement:
     )
 
 
-def _benign(case: "Case") -> Judgement:
+def _benign(case: Case) -> Judgement:
     """Nothing is wrong; the most alarming of the harmless things is named."""
     scores: dict[str, float] = {"nothing_alarming": 0.0}
     if case.numbers.spike_recovered:

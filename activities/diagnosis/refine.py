@@ -1,12 +1,12 @@
 """A cause in its context: the same line means different things at start, while saving, on one node of many, or for the third time.
 
 Each rule is a function from the context to another cause, with the reason; the table at the end lists them by the causes they
-look at; those of the network are in network.py. Pure; case.py asks once the first cause is chosen."""
+look at; those of the network are in network.py. Pure; concluding.py asks once the first cause is chosen."""
 
 import re
 from collections.abc import Mapping
 
-from activities.diagnosis import network, pace
+from activities.diagnosis import network, trends
 from activities.diagnosis.context import Context, Refined, Rule
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.records import SignalSource
@@ -169,13 +169,13 @@ def _gib(value: str, unit: str) -> float:
 def _host_oom(context: Context) -> Refined | None:
     if context.phase == "checkpoint":
         return Refined("host_oom_checkpoint_save", 0.82, "memory ran out while a checkpoint was being saved")
-    if pace.host_memory_grew(context.reading.marks):
+    if trends.host_memory_grew(context.reading.marks):
         return Refined("host_oom_memory_leak", 0.8, "host memory had grown from step to step")
     return None
 
 
 def _actor_died(context: Context) -> Refined | None:
-    if pace.host_memory_grew(context.reading.marks):
+    if trends.host_memory_grew(context.reading.marks):
         return Refined("host_oom_memory_leak", 0.7, "host memory had grown from step to step until the worker was killed")
     return None
 
@@ -247,7 +247,7 @@ def _numbers(context: Context) -> Refined | None:
     ):
         return Refined("nan_after_library_upgrade", 0.72, "it came with a change of a library")
     resumed = any(phase == "+training" and "oad" in text for _, _, phase, text in context.reading.phases)
-    if pace.numbers_of(context.reading.marks).from_the_start and not resumed:
+    if trends.numbers_of(context.reading.marks).from_the_start and not resumed:
         return Refined("loss_nan_data_mismatch", 0.6, "the loss was not a number from the first steps on")
     return None
 

@@ -1,0 +1,90 @@
+"""Which judgement a case gets: its first cause, a collective that was waited in, or what quiet.py finds where no line tells. Pure.
+
+The engine calls `judgement_of`."""
+
+from activities.diagnosis import concluding
+from activities.diagnosis.case import Case
+from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
+from activities.diagnosis.causes import UNKNOWN, cause_of
+from activities.diagnosis.collectives import WAITING, Waiting, waiting_of, with_dumps
+from activities.diagnosis.quiet import of_no_event
+from activities.diagnosis.reading import Observation
+from activities.diagnosis.shown import short, shown_lines
+from activities.diagnosis.signatures import Role
+from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SignalSource, SymptomKind
+
+
+def judgement_of(case: Case) -> Judgement:
+    verdict = choose(_events(case), case.reading)
+    waiting = _waiting(case, verdict)
+    if waiting is not None and case.flight is not None:
+        waiting = with_dumps(waiting, case.flight)
+    if waiting is not None and (verdict.primary is None or verdict.is_fallback):
+        return _of_waiting(case, waiting)
+    if verdict.primary is not None:
+        return concluding.of_primary(case, verdict.primary, verdict)
+    return of_no_event(case, verdict)
+
+
+def _events(case: Case) -> list[Observation]:
+    """Observations that may count: a clean end makes unspecific noise around it harmless, and so does a job that lives on."""
+    if case.lives():
+        return [
+            item
+            for item in case.observations
+            if item.role is not Role.PRIMARY or item.source is not SignalSource.LOG or item.weight >= NAMES_ITS_CAUSE
+        ]
+    if case.caught:
+        return [item for item in case.observations if item not in case.caught]
+    if not case.facts.ended_well:
+        return case.observations
+    return [
+        item
+        for item in case.observations
+        if item.source is not SignalSource.LOG
+        or item.role not in (Role.PRIMARY, Role.CASCADE)
+        or (item.role is Role.PRIMARY and item.weight >= 0.9)
+    ]
+
+
+def _waiting(case: Case, verdict: Verdict) -> Waiting | None:
+    waits = [item for item in case.observations if not progressed_after(item, case.reading.marks)]
+    first = next((item for item in waits if item.signature in WAITING), None)
+    if first is None or (
+        verdict.primary is not None and verdict.primary.position < first.position and verdict.primary.source is SignalSource.LOG
+    ):
+        return None
+    phase, stuck = case.phase_at(first.position), case.seen("dataloader_stuck")
+    return waiting_of(case.reading, waits, phase=phase, dataloader_stuck=stuck, tasks=case.facts.task_count)
+
+
+def _of_waiting(case: Case, waiting: Waiting) -> Judgement:
+    rank = waiting.missing_ranks[0] if len(waiting.missing_ranks) == 1 else None
+    node = case.whereabouts.node_of_rank(rank)[0] if rank is not None else None
+    waited = len(waiting.waiting_ranks)
+    who = (
+        f"rank {rank} did not come"
+        if rank is not None
+        else f"ranks {short(waiting.missing_ranks)} did not come"
+        if waiting.missing_ranks
+        else "nobody can be told apart"
+    )
+    cause = cause_of(waiting.cause) if waiting.cause else None
+    summary = f"{waited or 'some'} ranks waited in a collective until it timed out; {who}" + (
+        f"; {waiting.because}" if waiting.because else ""
+    )
+    return Judgement(
+        symptom=case.symptom(cause, waiting.first, default=SymptomKind.HANG),
+        diagnosis=Diagnosis(
+            domain=cause.domain if cause else Domain.UNKNOWN,
+            cause=cause.slug if cause else UNKNOWN,
+            confidence=waiting.confidence,
+            summary=summary,
+            primary=PrimaryEvent(text=waiting.first.text, line=waiting.first.line, at=waiting.first.at, rank=rank, node=node),
+            cascades=max(0, case.count(Role.CASCADE) - 1),
+            benign=case.count(Role.BENIGN),
+            lines=shown_lines([waiting.first]),
+        ),
+        attribution=Attribution(abstained=True, sources=("signatures",)),
+        progress=case.progress(),
+    )
