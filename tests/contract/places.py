@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 SCRIPT = {
     "endless": "sleep 600",
-    "deaf": "trap '' TERM\nsleep 600 & wait; sleep 600; sleep 600",
+    "deaf": "trap '' TERM\ntouch \"${SLURM_CONF%/*}/deaf-$SLURM_JOB_ID\"\nsleep 600 & wait; sleep 600; sleep 600",
     "fails": "sleep 1; exit 3",
     "succeeds": "sleep 1; exit 0",
     "dies": "kill -KILL $$",
@@ -64,6 +64,9 @@ class Place(Protocol):
 
     async def submit_interactive(self) -> str:
         """An allocation without a batch script, running."""
+
+    async def until_deaf(self, job_id: str) -> None:
+        """Until a running job that does `deaf` hears SIGTERM no more: a real script comes to its first line some time after RUNNING."""
 
     async def lose_node(self, name: str) -> None: ...
 
@@ -131,6 +134,9 @@ class SimulatedPlace:
 
     async def submit_interactive(self) -> str:
         return self.cluster.submit(request=Request(batch=False))
+
+    async def until_deaf(self, job_id: str) -> None:
+        """From its start."""
 
     async def lose_node(self, name: str) -> None:
         self.cluster.node_down(name)
@@ -210,6 +216,11 @@ class RealPlace:
         return next(
             (job_id for job_id, state in (await self.slurm.job_states()).items() if job_id not in before and state == "RUNNING"), ""
         )
+
+    async def until_deaf(self, job_id: str) -> None:
+        async with asyncio.timeout(40):
+            while not (self.slurm.directory / f"deaf-{job_id}").exists():
+                await self.pause()
 
     async def lose_node(self, name: str) -> None:
         await self.slurm.kill_node(name)

@@ -26,7 +26,7 @@ from workers.embedded.private_slurm import PrivateSlurm
 pytestmark = pytest.mark.slurm
 
 SLEEP = "sleep 600"
-IGNORES_SIGTERM = "trap '' TERM\nfor i in $(seq 600); do sleep 1; done"
+IGNORES_SIGTERM = "trap '' TERM\ntouch deaf-$SLURM_JOB_ID\nfor i in $(seq 600); do sleep 1; done"
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_requeue_then_exclude_then_start_now_runs_elsewhere_within_seconds
     after = await seen(scheduler, job_id, is_running)
     assert bad not in after.nodes
     assert good in after.nodes
-    assert datetime.now(UTC) - began < timedelta(seconds=30)
+    assert datetime.now(UTC) - began < timedelta(seconds=60), "long before Slurm's own delay is over"
     assert after.submitted_at is not None
     assert before.submitted_at is not None
     assert after.submitted_at > before.submitted_at, "a requeue resets SubmitTime"
@@ -96,7 +96,7 @@ async def test_the_reason_of_a_requeued_job_is_its_begin_time(idle_slurm: Privat
 
 async def test_start_now_is_lost_while_the_job_is_still_completing(idle_slurm: PrivateSlurm, scheduler: CommandScheduler) -> None:
     job_id = await idle_slurm.submit_text(IGNORES_SIGTERM)
-    await seen(scheduler, job_id, is_running)
+    await seen(scheduler, job_id, lambda _: (idle_slurm.directory / f"deaf-{job_id}").exists())
     await scheduler.requeue(job_id)
     job = await scheduler.job(job_id)
     assert job.is_ending, "KillWait gives the job time to end"
@@ -261,8 +261,8 @@ async def test_a_job_without_enough_nodes_is_held_by_slurm_itself(idle_slurm: Pr
     job_id = await idle_slurm.submit_text(SLEEP, "--nodes=4", "--begin=now+1hour")
     await scheduler.set_excluded_nodes(job_id, ["node-001"])
     await scheduler.start_now(job_id)
-    job = await seen(scheduler, job_id, lambda job: job.reason not in ("", "BeginTime", "Priority"))
-    assert (job.state, job.reason, job.is_held) == (JobState.PENDING, "BadConstraints", True), "no warning came of the exclusion"
+    job = await seen(scheduler, job_id, lambda job: job.reason == "BadConstraints")
+    assert (job.state, job.is_held) == (JobState.PENDING, True), "no warning came of the exclusion"
 
 
 async def test_settings_of_the_cluster(scheduler: CommandScheduler) -> None:
