@@ -14,7 +14,7 @@ from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
-from activities.diagnosis.signatures import Role, Signature
+from activities.diagnosis.signatures import Doing, Role, Signature, Turn
 from activities.diagnosis.suspects import Whereabouts
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.snapshot import judge_snapshot
@@ -65,7 +65,7 @@ class Case:
 
     def _training_ended_at(self) -> int | None:
         """Where the log says that the training was over; None where it went on: an end of an epoch, or an earlier attempt."""
-        ends_at = max((position for position, _, phase, _ in self.reading.phases if phase == "-training"), default=None)
+        ends_at = max((told.position for told in self.reading.phases if told.turn is Turn.TRAINING_ENDS), default=None)
         if ends_at is None or any(mark.position > ends_at and mark.iteration is not None for mark in self.reading.marks):
             return None
         return ends_at
@@ -109,17 +109,20 @@ class Case:
         """Slurm says it runs, nobody saw it stop, and no launcher has begun to clean up: an exception may have been caught."""
         return self.facts.is_running and self._nobody_saw_it_end()
 
-    def phase_at(self, position: int) -> str | None:
+    def phase_at(self, position: int) -> Doing | None:
         """What the job was doing at this place of its log: a phase that had begun and not ended, with no step since."""
         last_step = max((mark.position for mark in self.reading.marks if mark.position < position and is_step(mark)), default=-1)
-        state: str | None = None
-        for at, _, phase, _ in self.reading.phases:
-            if at > position:
+        doing: Doing | None = None
+        for told in self.reading.phases:
+            if told.position > position:
                 break
-            if phase == "-training" or (at < last_step and not phase.endswith("preprocess")):
+            if told.turn is Turn.TRAINING_ENDS or (told.position < last_step and told.turn.doing is not Doing.PREPROCESS):
                 continue
-            state = phase[1:] if phase[0] == "+" else None if state == phase[1:] else state
-        return state
+            if told.turn.begins:
+                doing = told.turn.doing
+            elif doing is told.turn.doing:
+                doing = None
+        return doing
 
     def seen(self, signature: str) -> bool:
         return self.reading.counts.get(signature, 0) > 0

@@ -2,11 +2,13 @@
 
 The ranks that time out are the innocent ones; the rank that is behind, or that says nothing, is where to look."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from activities.diagnosis.flight_recorder import Analysis, Finding
 from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.signatures import Doing
 
 WAITING = ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout", "horovod_missing")
 _NEARLY_DONE = 0.985  # of an epoch or of the run: where uneven shares of data show
@@ -26,8 +28,16 @@ class Waiting:
     because: str
 
 
+class _Call(NamedTuple):
+    """What one rank waits in. Each process group counts for itself: numbers of two groups say nothing of each other."""
+
+    group: str | None
+    sequence: int | None
+    operation: str | None
+
+
 def waiting_of(
-    reading: Reading, observations: Sequence[Observation], *, phase: str | None, dataloader_stuck: bool, tasks: int | None = None
+    reading: Reading, observations: Sequence[Observation], *, phase: Doing | None, dataloader_stuck: bool, tasks: int | None = None
 ) -> Waiting | None:
     """What the waiting ranks' own words say; None when nobody waited.
 
@@ -38,18 +48,18 @@ def waiting_of(
     if not waits:
         return None
     first = waits[0]
-    of_rank: dict[int, tuple[int | None, str | None]] = {}
+    of_rank: dict[int, _Call] = {}
     named: set[int] = set()
     for item in waits:
         named |= {int(text) for text in item.groups.get("missing", "").replace(",", " ").split() if text.isdigit()}
         if item.rank is not None and item.rank not in of_rank:
             seq = item.groups.get("seq")
-            of_rank[item.rank] = (int(seq) if seq else None, item.groups.get("op"))
+            of_rank[item.rank] = _Call(item.groups.get("group"), int(seq) if seq else None, item.groups.get("op"))
     ranks = set(of_rank)
     for name in WAITING:
         ranks |= reading.ranks.get(name, set())
     missing = named or _missing(reading, ranks, of_rank, tasks or 0)
-    operations = frozenset(op for _, op in of_rank.values() if op)
+    operations = frozenset(call.operation for call in of_rank.values() if call.operation)
     ended = {item.rank for item in observations if item.signature == "rank_out_of_data" and item.rank is not None}
     cause, confidence, because = _cause_of(
         reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck, out_of_data=ended
@@ -75,13 +85,15 @@ def with_dumps(waiting: Waiting, analysis: Analysis) -> Waiting:
             return waiting
 
 
-def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | None, str | None]], tasks: int) -> set[int]:
-    sequences = {rank: seq for rank, (seq, _) in of_rank.items() if seq is not None}
-    if sequences and len(set(sequences.values())) > 1:
-        highest = max(sequences.values())
-        behind = {rank for rank, seq in sequences.items() if seq < highest}
-        if len(behind) <= max(1, len(sequences) * _MOST_ABSENT):
-            return behind
+def _missing(reading: Reading, ranks: set[int], of_rank: Mapping[int, _Call], tasks: int) -> set[int]:
+    sequences = {rank: call.sequence for rank, call in of_rank.items() if call.sequence is not None}
+    highest: dict[str | None, int] = {}
+    for rank, sequence in sequences.items():
+        group = of_rank[rank].group
+        highest[group] = max(sequence, highest.get(group, 0))
+    behind = {rank for rank, sequence in sequences.items() if sequence < highest[of_rank[rank].group]}
+    if behind and len(behind) <= max(1, len(sequences) * _MOST_ABSENT):
+        return behind
     known = {rank for group in reading.ranks.values() for rank in group} | set(reading.rank_nodes)
     size = max(reading.world_size or 0, max(ranks | known, default=-1) + 1, reading.local_world, tasks)
     absent = set(range(size)) - ranks
@@ -91,30 +103,30 @@ def _missing(reading: Reading, ranks: set[int], of_rank: dict[int, tuple[int | N
 def _cause_of(
     reading: Reading,
     waits: Sequence[Observation],
-    of_rank: dict[int, tuple[int | None, str | None]],
+    of_rank: Mapping[int, _Call],
     missing: set[int],
     *,
-    phase: str | None,
+    phase: Doing | None,
     dataloader_stuck: bool,
     out_of_data: set[int],
 ) -> tuple[str | None, float, str]:
-    by_sequence: dict[int, set[str]] = {}
-    for seq, op in of_rank.values():
-        if seq is not None and op is not None:
-            by_sequence.setdefault(seq, set()).add(op)
+    by_sequence: dict[tuple[str | None, int], set[str]] = {}
+    for call in of_rank.values():
+        if call.sequence is not None and call.operation is not None:
+            by_sequence.setdefault((call.group, call.sequence), set()).add(call.operation)
     if any(len(operations) > 1 for operations in by_sequence.values()):
         return "collective_mismatch", 0.75, "ranks wait in different collectives of the same number"
     waits_for_first_id = all(item.signature == "store_key_timeout" for item in waits)
     match phase:
-        case "checkpoint":
+        case Doing.CHECKPOINT:
             return "nccl_timeout_during_checkpoint", 0.75, "a checkpoint was being saved while the others waited"
-        case "preprocess":
+        case Doing.PREPROCESS:
             return "nccl_timeout_rank0_preprocessing", 0.75, "data was still being prepared while the others waited"
-        case "evaluation":
+        case Doing.EVALUATION:
             if dataloader_stuck:
                 return "dataloader_deadlock_eval", 0.75, "a data loader stood still during evaluation"
             return "rank_deadlock_in_eval", 0.72, "evaluation had begun and not every rank entered it"
-        case _:
+        case Doing.TRAINING | None:
             pass
     if waits_for_first_id and 0 not in of_rank:
         return "nccl_timeout_rank0_preprocessing", 0.6, "rank 0 never came to the first collective"
@@ -128,7 +140,7 @@ def _cause_of(
         (mark.share_done for mark in reversed(reading.marks) if mark.share_done is not None and mark.position < waits[0].position), None
     )
     if share is not None and share >= _NEARLY_DONE and missing:
-        sequences = [seq for seq, _ in of_rank.values() if seq is not None]
+        sequences = [call.sequence for call in of_rank.values() if call.sequence is not None]
         # A handful of collectives in a whole run: the ranks work alone and meet at the end.
         if sequences and max(sequences) <= 16:
             return "uneven_work_across_ranks", 0.65, "the ranks met only at the end, and not all came"

@@ -11,7 +11,7 @@ from activities.diagnosis.context import Context, Refined
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.refine import refine
 from activities.diagnosis.shown import shown_lines
-from activities.diagnosis.signatures import Role
+from activities.diagnosis.signatures import Role, Turn
 from activities.diagnosis.suspects import attribute
 from activities.diagnosis.tracebacks import read_traceback
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SignalSource, SymptomKind
@@ -43,7 +43,7 @@ def of_primary(case: Case, primary: Observation, verdict: Verdict) -> Judgement:
 
 def _context(case: Case, primary: Observation, same: Sequence[Observation]) -> Context:
     in_the_log = primary.source is SignalSource.LOG
-    resumed_at = {position for position, _, phase, _ in case.reading.phases if phase == "+training"}  # names an iteration, is none
+    resumed_at = {told.position for told in case.reading.phases if told.turn is Turn.TRAINING_BEGINS}  # names an iteration, is none
     steps = (mark for mark in case.reading.marks if mark.iteration is not None or mark.loss is not None)
     return Context(
         primary=primary,

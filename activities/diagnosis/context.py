@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
+from activities.diagnosis.signatures import Doing
 from activities.diagnosis.suspects import Whereabouts
 
 
@@ -20,7 +21,7 @@ class Context:
     reading: Reading
     facts: SchedulerFacts
     whereabouts: Whereabouts
-    phase: str | None  # what the job was doing when the primary was printed
+    phase: Doing | None  # what the job was doing when the primary was printed
     stepped: bool  # it had made steps before
     steps_after: bool  # it made steps after
     training_ended: bool  # it had said that training was over

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from activities.diagnosis import placements
-from activities.diagnosis.reading import Failure, Observation, Reading
+from activities.diagnosis.reading import Failure, Observation, PhaseLine, Reading
 from activities.diagnosis.signatures import Role, Signature
 from activities.logs.prefixes import Prefixed, parse_prefix
 from activities.scanning import scan
@@ -171,9 +171,9 @@ class LogLines:
             if row.role is Role.PROGRESS:
                 if row.phase:
                     phases = self.reading.phases
-                    if len(phases) >= 2 and phases[-1][2] == phases[-2][2] == row.phase:
+                    if len(phases) >= 2 and phases[-1].turn is phases[-2].turn is row.phase:
                         phases.pop()  # of a phase that says the same again and again, its first and its latest line
-                    phases.append((position, line, row.phase, text[:200]))
+                    phases.append(PhaseLine(position, row.phase, text[:200]))
                 continue
             groups = self._groups(row.id, raw)
             about = groups.get("about")

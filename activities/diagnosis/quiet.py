@@ -16,11 +16,12 @@ from activities.diagnosis.flight_recorder import Analysis, Finding
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.shown import short, shown_lines
-from activities.diagnosis.signatures import Role
+from activities.diagnosis.signatures import Doing, Role, Turn
 from activities.gpu.findings import Role as GpuRole
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SymptomKind
 
 _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
+_PAUSES = (Doing.CHECKPOINT, Doing.EVALUATION)
 _FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
 _STEPLESS_SECONDS = 300.0  # the same where lines go on, told by their stamps
 _SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
@@ -174,13 +175,13 @@ def _hang(case: Case) -> Judgement | None:
     return finish(case, found, item, symptom=SymptomKind.HANG)
 
 
-def _is_silent_too_long(case: Case, last: Mark | None, phase: str | None) -> bool:
+def _is_silent_too_long(case: Case, last: Mark | None, phase: Doing | None) -> bool:
     """True when the log, or its steps, stopped for longer than what the job does at its end may take."""
     step = trends.step_seconds(case.reading.marks)
     usual = sorted(value for _, value in step)[len(step) // 2] if step else 60.0
     stacks = (item for item in case.observations if item.signature in ("dataloader_stuck", "stacks_taken"))
     lost_patience = any(not progressed_after(item, case.reading.marks) for item in stacks)  # whoever takes stacks has
-    is_waited_for = phase in ("evaluation", "checkpoint", "preprocess") and not lost_patience
+    is_waited_for = phase in (*_PAUSES, Doing.PREPROCESS) and not lost_patience
     patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
     silent = case.facts.silent_seconds
     since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
@@ -189,7 +190,7 @@ def _is_silent_too_long(case: Case, last: Mark | None, phase: str | None) -> boo
     )
 
 
-def _why_it_stands(case: Case, flight: Analysis | None, last: Mark | None, phase: str | None, *, told: bool) -> Refined | None:
+def _why_it_stands(case: Case, flight: Analysis | None, last: Mark | None, phase: Doing | None, *, told: bool) -> Refined | None:
     """What names the reason, from the surest on; None where what was seen is no standing still after all."""
     told_or_silent = told or bool(case.facts.silent_seconds)
     if flight is not None and flight.finding is Finding.MISMATCH:
@@ -200,10 +201,10 @@ def _why_it_stands(case: Case, flight: Analysis | None, last: Mark | None, phase
         return Refined("prolog_hung", 0.7, "Slurm still waits for the prolog")
     if case.training_ended_at is not None:
         return Refined("launcher_teardown_hang", 0.7, "the training had ended, its launcher has not")
-    if phase == "evaluation" and told_or_silent:
+    if phase is Doing.EVALUATION and told_or_silent:
         stuck = case.seen("dataloader_stuck")
         return Refined("dataloader_deadlock_eval" if stuck else "rank_deadlock_in_eval", 0.6, "evaluation had begun")
-    if not told_or_silent and (phase in ("evaluation", "checkpoint") or _did_something_else_since(case, last)):
+    if not told_or_silent and (phase in _PAUSES or _did_something_else_since(case, last)):
         return None
     if case.seen("dataloader_stuck"):
         return Refined("dataloader_deadlock_eval", 0.55, "a data loader stands still")
@@ -222,9 +223,7 @@ def _launcher_saw_it_fail(case: Case) -> bool:
 
 def _did_something_else_since(case: Case, last: Mark | None) -> bool:
     """True when the last step was followed by a save or an evaluation, begun or ended: that time was not spent standing still."""
-    return last is not None and any(
-        position > last.position and phase[1:] in ("evaluation", "checkpoint") for position, _, phase, _ in case.reading.phases
-    )
+    return last is not None and any(told.position > last.position and told.turn.doing in _PAUSES for told in case.reading.phases)
 
 
 def _hardware_is_clean(case: Case) -> bool:
@@ -274,17 +273,19 @@ def _benign(case: Case) -> Judgement:
     for item in case.reading.observations:
         if item.role in (Role.BENIGN, Role.HINT) and (cause := cause_of(item.cause or "")) is not None and cause.domain is Domain.NONE:
             scores[cause.slug] = max(scores.get(cause.slug, 0), item.weight)
-    for _, _, phase, text in case.reading.phases:
-        match phase:
-            case "-training" if "exiting program" in text:
+    for told in case.reading.phases:
+        match told.turn:
+            case Turn.TRAINING_ENDS if "exiting program" in told.text:
                 scores["graceful_exit_duration"] = 0.95
-            case "-training":
+            case Turn.TRAINING_ENDS:
                 scores["graceful_exit_duration"] = max(scores.get("graceful_exit_duration", 0), 0.45)
-            case "+checkpoint" | "-checkpoint":
-                scores["checkpoint_save_pause"] = 0.6 if phase[0] == "-" else scores.get("checkpoint_save_pause", 0.55)
-            case "+evaluation" | "-evaluation":
+            case Turn.CHECKPOINT_ENDS:
+                scores["checkpoint_save_pause"] = 0.6
+            case Turn.CHECKPOINT_BEGINS:
+                scores.setdefault("checkpoint_save_pause", 0.55)
+            case Turn.EVALUATION_BEGINS | Turn.EVALUATION_ENDS:
                 scores["evaluation_phase"] = max(scores.get("evaluation_phase", 0), 0.58)
-            case _:
+            case Turn.TRAINING_BEGINS | Turn.PREPROCESS_BEGINS | Turn.PREPROCESS_ENDS:
                 continue
     slug = max(scores, key=lambda name: scores[name])
     cause = cause_of(slug)

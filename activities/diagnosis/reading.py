@@ -5,10 +5,11 @@ loglines.py and observing.py fill them, case.py and what it calls judge them."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.placements import Placements
-from activities.diagnosis.signatures import Role
+from activities.diagnosis.signatures import Role, Turn
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressMark
 from activities.records import SignalSource
@@ -56,6 +57,14 @@ class Failure:
     is_root_cause: bool = False
 
 
+class PhaseLine(NamedTuple):
+    """A line that says that the job begins or ends doing something."""
+
+    position: int
+    turn: Turn
+    text: str
+
+
 @dataclass(slots=True)
 class Reading:
     """Everything one pass found."""
@@ -65,7 +74,7 @@ class Reading:
     ranks: dict[str, set[int]] = field(default_factory=dict)
     nodes: dict[str, set[str]] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
-    phases: list[tuple[int, int, str, str]] = field(default_factory=list)  # position, line, phase, text
+    phases: list[PhaseLine] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     ended_on: set[str] = field(default_factory=set)  # hosts where Hydra saw a process end badly
     exited_on: set[str] = field(default_factory=set)  # hosts where srun saw a task exit with a code

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from activities.diagnosis import network, trends
 from activities.diagnosis.context import Context, Refined, Rule
 from activities.diagnosis.scheduler_facts import SchedulerFacts
+from activities.diagnosis.signatures import Doing, Turn
 from activities.records import SignalSource
 
 
@@ -167,7 +168,7 @@ def _gib(value: str, unit: str) -> float:
 
 
 def _host_oom(context: Context) -> Refined | None:
-    if context.phase == "checkpoint":
+    if context.phase is Doing.CHECKPOINT:
         return Refined("host_oom_checkpoint_save", 0.82, "memory ran out while a checkpoint was being saved")
     if trends.host_memory_grew(context.reading.marks):
         return Refined("host_oom_memory_leak", 0.8, "host memory had grown from step to step")
@@ -198,8 +199,8 @@ def _checkpoint(context: Context) -> Refined | None:
         context.facts.text + "\n" + context.facts.earlier_text,
     )
     loaded = any(
-        phase == "+training" and re.search(r"(?i)successfully loaded|loaded checkpoint", text)
-        for _, _, phase, text in context.reading.phases
+        told.turn is Turn.TRAINING_BEGINS and re.search(r"(?i)successfully loaded|loaded checkpoint", told.text)
+        for told in context.reading.phases
     )
     if "file read failed" in context.primary.text and not re.search(r"central directory|corrupt", context.primary.text):
         # The archive is whole, reading below it failed (torch inline_container.cc).
@@ -246,7 +247,7 @@ def _numbers(context: Context) -> Refined | None:
         or _software_differs(context.facts)
     ):
         return Refined("nan_after_library_upgrade", 0.72, "it came with a change of a library")
-    resumed = any(phase == "+training" and "oad" in text for _, _, phase, text in context.reading.phases)
+    resumed = any(told.turn is Turn.TRAINING_BEGINS and "oad" in told.text for told in context.reading.phases)
     if trends.numbers_of(context.reading.marks).from_the_start and not resumed:
         return Refined("loss_nan_data_mismatch", 0.6, "the loss was not a number from the first steps on")
     return None

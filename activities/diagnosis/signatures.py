@@ -40,6 +40,36 @@ class Where(StrEnum):
     ANY = "any"
 
 
+class Doing(StrEnum):
+    """What a job is busy with between its steps."""
+
+    TRAINING = "training"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    PREPROCESS = "preprocess"
+
+
+class Turn(StrEnum):
+    """What a progress row's line says: the job begins (+) or ends (-) doing something."""
+
+    TRAINING_BEGINS = "+training"
+    TRAINING_ENDS = "-training"
+    CHECKPOINT_BEGINS = "+checkpoint"
+    CHECKPOINT_ENDS = "-checkpoint"
+    EVALUATION_BEGINS = "+evaluation"
+    EVALUATION_ENDS = "-evaluation"
+    PREPROCESS_BEGINS = "+preprocess"
+    PREPROCESS_ENDS = "-preprocess"
+
+    @property
+    def doing(self) -> Doing:
+        return Doing(self.value[1:])
+
+    @property
+    def begins(self) -> bool:
+        return self.value.startswith("+")
+
+
 class Signature(Record):
     """One row of the table."""
 
@@ -56,7 +86,7 @@ class Signature(Record):
         "about = a rank that the line is about, whoever printed it",
     )
     where: Where = Where.LOG
-    phase: str | None = Field(default=None, description="progress rows: what the job starts (+) or ends (-) doing")
+    phase: Turn | None = Field(default=None, description="progress rows: what the job begins (+) or ends (-) doing")
     source: str = Field(description="where the wording is from")
     positive: str = Field(description="a line that must match")
     negative: str = Field(description="a line that looks alike and must not match")

@@ -65,6 +65,7 @@ def test_operator_rows_are_added_and_replace_by_id(tmp_path: Path) -> None:
         (ROW.replace("port 12 flapping", "port up"), "ours.yaml:1", "does not match its own positive example"),
         (ROW.replace("all ports up", "port 1 flapping"), "ours.yaml:1", "matches its own negative example"),
         (ROW.replace("role: primary", "role: primry"), "ours.yaml:1", "role"),
+        (ROW + "  phase: +chekpoint\n", "ours.yaml:1", "'+checkpoint'"),
         (ROW.replace("  cause: ib_port_error\n", ""), "ours.yaml:1", "needs a cause"),
         (ROW + ROW, "ours.yaml:8", "used twice"),
         (ROW + "  extracts: '('\n", "ours.yaml:1", "not a regular expression"),
