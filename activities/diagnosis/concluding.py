@@ -114,7 +114,7 @@ def finish(
             benign=case.count(Role.BENIGN),
             lines=shown_lines([primary, *same]),
         ),
-        attribution=_narrowed(case, found.cause, primary, node, _implicated(case, found, primary, same)),
+        attribution=_narrowed(case, found.cause, primary, _implicated(case, found, primary, same)),
         progress=case.progress(),
     )
 
@@ -153,7 +153,7 @@ def _evidence_for(case: Case, slug: str, primary: Observation, same: Sequence[Ob
     return [primary, *certain]
 
 
-def _narrowed(case: Case, slug: str, primary: Observation, node: str | None, attribution: Attribution) -> Attribution:
+def _narrowed(case: Case, slug: str, primary: Observation, attribution: Attribution) -> Attribution:
     """Blame taken back where the same trouble is everywhere: then it is what they share."""
     if slug in _OF_WHAT_NODES_SHARE:
         failing = {name for name, count in case.facts.node_failures.items() if count} | {suspect.node for suspect in attribution.suspects}
