@@ -254,7 +254,7 @@ async def make_current(client: Client, name: str, build_id: str) -> None:
     )
     while True:
         try:
-            await client.workflow_service.set_worker_deployment_current_version(request, timeout=timedelta(seconds=5))
+            await client.workflow_service.set_worker_deployment_current_version(request, timeout=timedelta(seconds=60))
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION):
                 raise

@@ -30,9 +30,9 @@ class Run:
         return self.log.read_text() if self.log.exists() else ""
 
     async def says(self, words: str) -> str:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
-                if words in (text := self.text()):
+                if words in (text := self.text()) and text.endswith("\n"):  # a line and its end may come in two writes
                     return text
                 await asyncio.sleep(0.05)
 

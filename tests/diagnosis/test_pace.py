@@ -49,7 +49,7 @@ def test_an_endless_figure_or_gap_is_done_with_at_once(begin: str, filler: str, 
     text = begin + " 1 " + filler * 1900 + end
     begun = time.process_time()
     mark_of(text[:2000], position=0, line=1, at=None, stream="")
-    assert time.process_time() - begun < 0.5  # it took minutes
+    assert time.process_time() - begun < 5  # it took minutes
 
 
 @pytest.mark.parametrize(

@@ -204,4 +204,4 @@ def test_an_endless_line_is_cut() -> None:
 def test_no_line_makes_a_pattern_run_away(line: str) -> None:
     started = process_time()
     read_kernel_log(line)
-    assert process_time() - started < 0.5
+    assert process_time() - started < 5  # one that runs away takes minutes

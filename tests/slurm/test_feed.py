@@ -37,7 +37,7 @@ class Listed:
 
 
 async def until(feed: Feed, seen: Callable[[Snapshot], bool]) -> Snapshot:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         snapshot = await feed.next()
         while not seen(snapshot):
             snapshot = await feed.next(snapshot.number)
@@ -111,7 +111,7 @@ async def test_a_nudge_brings_the_next_poll_forward() -> None:
     first = await feed.next()
     feed.nudge()
     feed.nudge()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         second = await feed.next(first.number)
     assert second.number == 2
     assert listing.asked == 2
@@ -127,7 +127,7 @@ async def test_a_nudge_during_a_poll_asks_for_another_since_the_change_may_not_h
     feed.nudge()
     listing.gate.set()
     first = await waiting
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await feed.next(first.number)).number == 2
     await feed.close()
 

@@ -26,7 +26,7 @@ time.sleep(60)
 @pytest.fixture
 def cluster() -> Iterator[SimulatedCluster]:
     quick = timedelta(milliseconds=10)
-    cluster = SimulatedCluster(4, requeue_delay=timedelta(seconds=1), completing_time=quick, kill_wait=timedelta(milliseconds=300))
+    cluster = SimulatedCluster(4, requeue_delay=timedelta(seconds=1), completing_time=quick, kill_wait=timedelta(seconds=2))
     yield cluster
     cluster.stop()
 
@@ -36,7 +36,7 @@ def python(code: str) -> LocalProcess:
 
 
 async def job_in(cluster: SimulatedCluster, job_id: str, state: JobState, restart_count: int = 0) -> Job:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             job = await cluster.job(job_id)
             if job.state is state and not job.is_ending and job.restart_count == restart_count:
@@ -49,7 +49,7 @@ def _read(path: Path) -> str:
 
 
 async def text_in(path: Path, words: str) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             if words in (seen := _read(path)):
                 return seen
