@@ -90,7 +90,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     """The state of one job, from its worker or from its history."""
     handle = client.get_workflow_handle(execution.id)
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
-    state = await _queried(handle) if ask_worker else None
+    state = await queried(handle) if ask_worker else None
     if state is not None:
         live = await _live(handle) if is_open else Live()
         return Found(execution.id, state, live.progress or state.progress, (*unwatched(execution.status), *live.warnings))
@@ -130,7 +130,7 @@ async def read_jobs(client: Client, cluster: str, *, include_closed: bool) -> tu
         return [], []
     in_flight = asyncio.Semaphore(AT_ONCE)
     # One question first: where no worker answers, a thousand more would each wait in vain.
-    worker_answers = await _queried(client.get_workflow_handle(executions[0].id)) is not None
+    worker_answers = await queried(client.get_workflow_handle(executions[0].id)) is not None
 
     async def one(execution: WorkflowExecution) -> Found | str:
         async with in_flight:
@@ -159,7 +159,7 @@ async def run_chain(client: Client, execution: WorkflowExecution) -> tuple[list[
     return histories[::-1], None
 
 
-async def _queried(handle: WorkflowHandle[Any, Any]) -> TrainingJobState | None:
+async def queried(handle: WorkflowHandle[Any, Any]) -> TrainingJobState | None:
     """The worker's answer, or None when no worker gives one."""
     try:
         state: TrainingJobState = await handle.query("state", result_type=TrainingJobState, rpc_timeout=QUERY_PATIENCE)
