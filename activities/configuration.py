@@ -142,7 +142,9 @@ class Rule(Section):
 class PolicySection(Section):
     mode: Mode = Field(Mode.OBSERVE, description="observe | approve | auto, for jobs that do not say")
     highest_mode: Mode = Field(Mode.APPROVE, description="the most a job's own comment may ask for (never less than `mode`)")
-    approvers: tuple[str, ...] = Field((), description="who may approve or reject; empty: anyone who can reach Temporal")
+    approvers: tuple[str, ...] = Field(
+        (), description="who may approve, reject and move the guard rails; empty: anyone who can reach Temporal"
+    )
     approval_expiry: Duration = Field(timedelta(hours=8), description="longest wait for a person")
     override_no_requeue: bool = Field(False, description="requeue jobs submitted with --no-requeue all the same")
     drain_nodes: bool = Field(False, description="allow draining (needs Slurm's Administrator level)")

@@ -5,6 +5,7 @@ Each takes the cluster's memory and gives back its next state with the answer. T
 
 from pydantic import Field
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.beat import beating
 from activities.cluster_desk import IncidentReport
@@ -62,9 +63,11 @@ class Weighed(Record):
 class Guarding:
     """One instance a worker."""
 
-    def __init__(self, scheduler: Scheduler, limits: Limits, *, clock: Clock) -> None:
+    def __init__(self, scheduler: Scheduler, limits: Limits, *, clock: Clock, approvers: tuple[str, ...] = ()) -> None:
+        """`approvers`: who may trip and reset the breaker and clear nodes; none named: anyone who can reach Temporal."""
         self._scheduler = scheduler
         self._limits = limits
+        self._approvers = approvers
         self._clock = clock
 
     @activity.defn
@@ -95,19 +98,31 @@ class Guarding:
     @beating
     async def untrip(self, order: ResetOrder) -> Weighed:
         """Resets the breaker by a person's word."""
+        self._refuse_a_stranger(order.reset.actor)
         return _told(reset_breaker(order.state, by=order.reset.actor, now=self._clock.now()))
 
     @activity.defn
     @beating
     async def trip(self, order: TripOrder) -> Weighed:
         """Trips the breaker by a person's word."""
+        self._refuse_a_stranger(order.trip.actor)
         return _told(trip_breaker(order.state, by=order.trip.actor, reason=order.trip.reason, now=self._clock.now()))
 
     @activity.defn
     @beating
     async def clear_node(self, order: ClearanceOrder) -> Weighed:
         """Takes a node off the ledger by a person's word."""
+        self._refuse_a_stranger(order.clearance.actor)
         return _told(without_node(order.state, order.clearance.node))
+
+    def _refuse_a_stranger(self, actor: str) -> None:
+        """Asked here and not by the workflow's validators: the worker's configuration says who may, and a workflow outlives many.
+
+        Raises:
+            ApplicationError: this person may not; the update fails with that sentence, and nothing changes.
+        """
+        if self._approvers and actor not in self._approvers:
+            raise ApplicationError(f"{actor} is not among policy.approvers", type="NotAnApprover", non_retryable=True)
 
     def _cleared(self, state: ClusterState, nodes: tuple[Node, ...]) -> ClusterState:
         """Expired entries and rebooted nodes leave the ledger whenever it is looked at."""

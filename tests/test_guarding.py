@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.cluster_desk import IncidentReport
@@ -26,10 +27,10 @@ from tests.builders import a_suspect, an_attribution
 
 
 class Site:
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, approvers: tuple[str, ...] = ()) -> None:
         self.clock = ManualClock()
         self.cluster = SimulatedCluster(20, clock=self.clock)
-        self.guarding = Guarding(self.cluster, limits or Limits(), clock=self.clock)
+        self.guarding = Guarding(self.cluster, limits or Limits(), clock=self.clock, approvers=approvers)
 
     async def _run(self, step: Any, question: Any) -> Weighed:
         weighed: Weighed = await ActivityEnvironment().run(step, question)
@@ -56,8 +57,8 @@ class Site:
     async def trip(self, state: ClusterState, actor: str = "kim") -> Weighed:
         return await self._run(self.guarding.trip, TripOrder(state=state, trip=BreakerTrip(actor=actor, reason="switch maintenance")))
 
-    async def clear(self, state: ClusterState, node: str) -> Weighed:
-        return await self._run(self.guarding.clear_node, ClearanceOrder(state=state, clearance=NodeClearance(node=node, actor="kim")))
+    async def clear(self, state: ClusterState, node: str, actor: str = "kim") -> Weighed:
+        return await self._run(self.guarding.clear_node, ClearanceOrder(state=state, clearance=NodeClearance(node=node, actor=actor)))
 
     async def untrip(self, state: ClusterState, actor: str = "kim") -> Weighed:
         return await self._run(self.guarding.untrip, ResetOrder(state=state, reset=BreakerReset(actor=actor)))
@@ -156,6 +157,21 @@ async def test_a_cleared_node_leaves_the_ledger_alone_of_all(site: Site) -> None
     state = state.model_copy(update={"entries": (*state.entries, state.entries[0].model_copy(update={"node": "node-003"}))})
     cleared = await site.clear(state, "node-002")
     assert [entry.node for entry in cleared.view.excluded] == ["node-003"]
+
+
+async def test_where_approvers_are_named_the_guard_rails_are_theirs_too() -> None:
+    site = Site(approvers=("kim",))
+    tripped = (await site.trip(ClusterState(), actor="kim")).state
+    excluding = (await site.weigh(ClusterState(), "node-002")).state
+    for refused in (
+        site.trip(ClusterState(), actor="mallory"),
+        site.untrip(tripped, actor="mallory"),
+        site.clear(excluding, "node-002", actor="mallory"),
+    ):
+        with pytest.raises(ApplicationError, match=r"mallory is not among policy\.approvers") as error:
+            await refused
+        assert error.value.non_retryable
+    assert (await site.untrip(tripped, actor="kim")).state.breaker.tripped_at is None
 
 
 async def test_every_step_gives_the_same_answer_when_it_is_run_again_on_its_result(site: Site) -> None:
