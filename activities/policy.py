@@ -71,6 +71,7 @@ def recommend(situation: Situation, policy: PolicySection, rules: Sequence[Rule]
         expires_at=expires_at,
         expiry_reason=expiry_reason,
         needs_approval=draft.needs_approval,
+        short_of_nodes=draft.short_of_nodes,
     ).sealed(incident_id=situation.incident_id, restart_count=situation.restart_count)
 
 

@@ -29,9 +29,6 @@ from activities.records import (
     Symptom,
 )
 
-ENOUGH_NODES_LEFT = "enough-nodes-left"
-"""Names the guard that counts what an exclusion leaves. It counts nodes that work, so the count can be taken too early."""
-
 FORGET_MARGIN = timedelta(seconds=10)
 """Left for the requeue itself before slurmctld forgets the job."""
 
@@ -76,6 +73,7 @@ class Draft(Record):
     why: str
     needs_approval: bool = False
     exclude_nodes: tuple[str, ...] = ()
+    short_of_nodes: bool = False
 
     def turned_into(self, action: Action, rule: str, why: str) -> "Draft":
         """The draft as a guard leaves it; the rule that was overruled is named."""
@@ -226,7 +224,8 @@ def _enough_nodes_left(draft: Draft, situation: Situation, policy: PolicySection
     if left.enough:
         return draft
     why = f"{draft.why}; but without {', '.join(draft.exclude_nodes)} it could not run: {left.in_words}"
-    return draft.turned_into(Action.HOLD, ENOUGH_NODES_LEFT, why)
+    # It counts nodes that work, so the count can be taken too early: the step looks again.
+    return draft.turned_into(Action.HOLD, "enough-nodes-left", why).model_copy(update={"short_of_nodes": True})
 
 
 _GUARDS: tuple[Callable[[Draft, Situation, PolicySection], Draft], ...] = (

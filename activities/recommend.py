@@ -16,7 +16,6 @@ from activities.discover import opted_in
 from activities.modes import mode_for
 from activities.placement import looks, nodes_of_partition
 from activities.policy import Situation, recommend, suspect_nodes
-from activities.policy_guards import ENOUGH_NODES_LEFT
 from activities.records import (
     Action,
     Attempt,
@@ -83,7 +82,7 @@ class Recommend:
         settings = await self._scheduler.settings()
         async for job, nodes in looks(self._scheduler, partial(self._fresh, request.job), clock=self._clock, pause=self._pause):
             proposal = self._propose(request, job, nodes, settings)
-            if not proposal.recommendation.rule.startswith(ENOUGH_NODES_LEFT):
+            if not proposal.recommendation.short_of_nodes:
                 break
         return proposal
 

@@ -125,6 +125,7 @@ def test_too_few_nodes_left_is_held_with_the_numbers() -> None:
     said = recommend(a_situation(nodes=some_nodes(2)), POLICY)
     assert said.action is Action.HOLD
     assert said.rule == "enough-nodes-left (over broken-device)"
+    assert said.short_of_nodes
     assert "1 of 2 usable nodes" in said.why
     assert "needs 2" in said.why
     assert said.exclude_nodes == ()

@@ -28,6 +28,9 @@ class Recommendation(Record):
     expires_at: AwareDatetime | None = None
     expiry_reason: str = ""
     needs_approval: bool = Field(default=False, description="a guard or a disagreement asks for a person, whatever the mode")
+    short_of_nodes: bool = Field(
+        default=False, description="held because too few nodes would remain as they stood then; they may come back"
+    )
     digest: str = ""
 
     @property
