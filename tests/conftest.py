@@ -17,8 +17,12 @@ from workers.embedded.private_slurm import PrivateSlurm
 from workers.embedded.slurm_programs import why_not
 
 # How long an example takes, or is made, says how busy the machine is: hypothesis fails a test over 0.2 s, and that is no fault of ours.
-settings.register_profile("busy-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy-machine")
+BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples in each run, so that one fails for what was changed. Whoever wants to find more draws others:
+# `pytest --hypothesis-profile=search --hypothesis-seed=N`.
+settings.register_profile("same-each-time", BUSY_MACHINE, derandomize=True)
+settings.register_profile("search", BUSY_MACHINE, max_examples=1000)
+settings.load_profile("same-each-time")
 
 
 @pytest.fixture(scope="session")

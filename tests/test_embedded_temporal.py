@@ -133,6 +133,12 @@ async def test_a_server_ends_with_the_process_that_started_it_however_that_ends(
         assert time.monotonic() < deadline, "the server outlived its owner"
 
 
+def test_a_free_port_is_given_to_nobody_else_meanwhile() -> None:
+    ports = [free_port() for _ in range(300)]
+    assert len(set(ports)) == 300
+    assert port_is_free(ports[0]), "for who asks for it by number"
+
+
 async def test_a_taken_port_is_named_with_the_key_to_change(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -69,10 +69,17 @@ def find_program(search_path: str | None = None, environment_bin: Path | None = 
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port on loopback that nothing listens on now, and that for the next minute nobody gets who asks for any port.
+
+    The server asks for half a dozen before it listens on ours. A connection that was closed here first keeps ours away from them
+    (TIME_WAIT), yet not from who asks for it by number with SO_REUSEADDR, as the server does; it takes its own in the same way.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", port)) as caller:
+            listener.accept()[0].close()
+            caller.recv(1)  # its end: only then does the caller close, as the second
+    return port
 
 
 def port_is_free(port: int) -> bool:
