@@ -41,8 +41,9 @@ class Case:
         self.signals, self.facts, self.reading = signals, facts, reading
         self.rows = rows
         self.whereabouts = Whereabouts(reading, facts, signals.rank_to_node)
-        self.kernel = kernel_findings(signals, reading)
-        self.gpu = judge_snapshot(signals.gpu_snapshots) if signals.gpu_snapshots else ()
+        self.kernel = kernel_findings(signals, reading, facts)
+        readings = judge_snapshot(signals.gpu_snapshots) if signals.gpu_snapshots else ()
+        self.gpu = tuple(finding for finding in readings if not facts.is_stranger(finding.node))
         self.flight = flight_recorder.analyse(dumps) if dumps else None
         self.slowdown = trends.slowdown_of(reading.marks)
         self.numbers = trends.numbers_of(reading.marks)

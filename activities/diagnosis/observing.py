@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
@@ -32,6 +33,7 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 
 
 _NODES_NAMED = 4
+_ZONES = timedelta(days=1)  # the kernel's stamps and the scheduler's may name no zone
 
 _EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
 _NODE_REASON = re.compile(r"^(?:node_)?(?:reasons?|states?)(?:\.(?P<node>[A-Za-z][\w-]*)=|[.=](?P<node2>[A-Za-z][\w.-]*)[:=] )")
@@ -69,14 +71,16 @@ class SchedulerWords:
         return found
 
 
-def kernel_findings(signals: Signals, reading: Reading) -> tuple[KernelFinding, ...]:
-    """Kernel lines of every node, and those that landed in the job's log; one finding a burst."""
+def kernel_findings(signals: Signals, reading: Reading, facts: SchedulerFacts) -> tuple[KernelFinding, ...]:
+    """Kernel lines of the job's nodes, and those that landed in its log; one finding a burst. What a device did before this attempt
+    counts only where it left it unusable: collected kernel logs reach back to the node's boot, and hold a rack's."""
     findings: list[KernelFinding] = []
     for node, text in signals.kernel_logs.items():
         findings += read_kernel_log(text, node or None)
     if reading.kernel_lines and not findings:
         findings += read_kernel_log("\n".join(reading.kernel_lines))
-    return judge_bursts(findings)
+    since = facts.started_at - _ZONES if facts.started_at else None
+    return judge_bursts((finding for finding in findings if not facts.is_stranger(finding.node)), since)
 
 
 def of_kernel(finding: KernelFinding) -> Observation:

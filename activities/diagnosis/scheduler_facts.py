@@ -4,9 +4,10 @@ It takes the typed Job and Node records of a watch, and the loosely keyed mappin
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from activities.diagnosis.signals import Signals
 from activities.records import JobState, NodeFlag, Record
@@ -30,6 +31,8 @@ _FAILED_WORDS = re.compile(
 )
 _PASSED_WORDS = re.compile(r"(?i)complet|pass|\bok\b|success|healthy")
 _NODE_KEYS = ("failed_node", "failing_node", "node", "nodes", "host")  # who failed goes before who took part
+_STARTED_KEYS = ("start_time", "started_at", "StartTime", "start")
+_NUMBER = re.compile(r"\d+")
 _EARLIER_KEYS = ("previous", "earlier", "last_attempt")
 
 
@@ -51,6 +54,7 @@ class SchedulerFacts(Record):
     repeats_on_node: int = Field(default=0, description="recent failures on the job's only node, where only a number was given")
     restarts: int = 0
     silent_seconds: float | None = None
+    started_at: AwareDatetime | None = Field(default=None, description="one told without a zone is read as UTC")
     says_anything: bool = False
 
     @property
@@ -68,6 +72,14 @@ class SchedulerFacts(Record):
     @property
     def only_node(self) -> str | None:
         return self.nodes[0] if len(self.nodes) == 1 and self.node_count in (None, 1) else None
+
+    def is_stranger(self, node: str | None) -> bool:
+        """True for a node that is called as the job's nodes are and is none of them. Of other names nobody can tell: a container's
+        or a cloud's own name may be any node's."""
+        if node is None or not self.nodes:
+            return False
+        name, names = node.split(".")[0], {known.split(".")[0] for known in self.nodes}
+        return name not in names and _NUMBER.sub("0", name) in {_NUMBER.sub("0", known) for known in names}
 
     def repeats(self, node: str | None) -> bool:
         """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
@@ -134,8 +146,21 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         repeats_on_node=repeats,
         restarts=_integer(loose.get("restarts") or loose.get("restart_count") or (job.restart_count if job else 0)) or 0,
         silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose, signals.gpu_snapshots),
+        started_at=job.started_at if job is not None and job.started_at else _moment(loose),
         says_anything=bool(loose) or job is not None,
     )
+
+
+def _moment(loose: Mapping[str, Any]) -> datetime | None:
+    """When the attempt began, from ISO 8601 as Slurm prints it or seconds since 1970 as its REST interface tells it."""
+    told = next((loose[key] for key in _STARTED_KEYS if loose.get(key) is not None), None)
+    try:
+        if isinstance(told, int) and not isinstance(told, bool):
+            return datetime.fromtimestamp(told, UTC)
+        moment = told if isinstance(told, datetime) else datetime.fromisoformat(str(told)) if told is not None else None
+    except (ValueError, OverflowError, OSError):  # `Unknown`, or a number no clock can express
+        return None
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _silence(*accounts: Mapping[str, Any]) -> float | None:

@@ -17,6 +17,8 @@ from activities.records import Action, Domain
 _MINUTE: Final = 60.0
 _COMMON_CAUSE_NODES: Final = 3  # this many nodes with one cause in one minute point at what they share
 _RELOAD_CLEARS_AFTER: Final = 60.0  # seconds; a probe that fails *while* the driver loads is not cleared by that load
+_LEAP_YEAR: Final = 366 * 86400.0  # kernel.py reads stamps that name no year as of 2000
+_CLEARING: Final = ("driver_loaded", "booted")
 _APPLICATION_CODES: Final = (13, 31)
 _WORD_ONLY: Final = (43, 45, 154)  # never win over another line
 _RECOVERY: Final = 154
@@ -40,7 +42,7 @@ def judge_bursts(findings: Iterable[KernelFinding], since: datetime | None = Non
     for of_node in by_node.values():
         bursts = _bursts(_with_returns(_with_flaps(_without_cleared(of_node))))
         firsts = [_judge_burst(burst) for burst in bursts]
-        loads = [finding for finding in of_node if finding.event == "driver_loaded"]
+        loads = [finding for finding in of_node if finding.event in _CLEARING]
         judged += [kept for first in _with_repeats(bursts, firsts) if (kept := _within(first, since, loads)) is not None]
     return tuple(sorted(_common_causes(judged), key=lambda finding: finding.line))
 
@@ -225,7 +227,7 @@ def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kern
 
 
 def _within(first: KernelFinding, since: datetime | None, loads: Sequence[KernelFinding]) -> KernelFinding | None:
-    if since is None or first.at is None or first.at >= since:
+    if since is None or not _is_before(first, since):
         return first
     cleared = any((gap := _gap(first, load)) is not None and gap > _RELOAD_CLEARS_AFTER for load in loads)
     if cleared or not (first.isolate and first.domain is Domain.HARDWARE):
@@ -238,6 +240,15 @@ def _within(first: KernelFinding, since: datetime | None, loads: Sequence[Kernel
             "why": f"reported before this attempt and not cleared by a reset since: {first.why}",
         }
     )
+
+
+def _is_before(finding: KernelFinding, moment: datetime) -> bool:
+    """False where its stamp does not tell. One without a year is of the year that brings it nearest."""
+    if finding.at is not None:
+        return finding.at < moment
+    if finding.clock is not Clock.YEARLESS or finding.clock_seconds is None:
+        return False
+    return 0 < (moment.replace(year=2000).timestamp() - finding.clock_seconds) % _LEAP_YEAR < _LEAP_YEAR / 2
 
 
 def _with_repeats(bursts: Sequence[Sequence[KernelFinding]], firsts: Sequence[KernelFinding]) -> list[KernelFinding]:

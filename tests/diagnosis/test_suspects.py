@@ -1,5 +1,6 @@
 """Ranks, addresses and reasons become nodes where that can be known, and stay nobody's where it cannot."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -110,3 +111,30 @@ def test_lost_nodes_come_from_slurms_node_records_too() -> None:
 @pytest.mark.parametrize("nodes", ["128 hosts", "48 nodes", "n[1", None, 7])
 def test_what_is_no_node_list_names_no_nodes(nodes: Any) -> None:
     assert facts(nodes=nodes).nodes == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "is_stranger"),
+    [("n9", True), ("n9.cluster.example", True), ("n2", False), ("n2.cluster.example", False), ("ip-10-0-0-9", False), (None, False)],
+)
+def test_only_a_name_like_those_of_the_jobs_nodes_is_surely_a_strangers(node: str | None, is_stranger: bool) -> None:
+    assert facts(nodes="n[1-4]").is_stranger(node) is is_stranger
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2026-11-11T12:58:40",
+        "2026-11-11 12:58:40",
+        "2026-11-11T13:58:40+01:00",
+        1794401920,
+        datetime(2026, 11, 11, 12, 58, 40, tzinfo=UTC),
+    ],
+)
+def test_the_start_is_read_in_any_form(told: Any) -> None:
+    assert facts(start_time=told).started_at == datetime(2026, 11, 11, 12, 58, 40, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("told", ["Unknown", "", None, True, 10**30])
+def test_a_start_that_is_none_is_not_guessed(told: Any) -> None:
+    assert facts(start_time=told).started_at is None

@@ -221,3 +221,21 @@ def test_a_driver_load_clears_what_came_before() -> None:
     load = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build"
     lines = "\n".join([dated("09:00:00", an_xid(95, "Uncontained")), dated("09:30:00", load)])
     assert [finding for finding in judge_bursts(read_kernel_log(lines), since=SINCE) if finding.isolate] == []
+
+
+def test_a_boot_clears_what_came_before() -> None:
+    lines = "\n".join([dated("09:00:00", FELL_OFF), dated("09:30:00", "Linux version 5.14.0-427.13.1.el9_4.x86_64 (mockbuild@x64)")])
+    assert judge_bursts(read_kernel_log(lines), since=SINCE) == ()
+
+
+@pytest.mark.parametrize(
+    ("stamp", "since", "is_kept"),
+    [
+        ("May  6 11:03:44", datetime(2025, 5, 6, 10, 0, tzinfo=UTC), True),
+        ("May  6 11:03:44", datetime(2025, 5, 6, 12, 0, tzinfo=UTC), False),
+        ("Jan  1 00:03:44", datetime(2024, 12, 30, 12, 0, tzinfo=UTC), True),
+        ("Dec 31 23:03:44", datetime(2025, 1, 2, 12, 0, tzinfo=UTC), False),
+    ],
+)
+def test_a_stamp_without_a_year_is_of_the_year_that_brings_it_nearest(stamp: str, since: datetime, is_kept: bool) -> None:
+    assert bool(judge_bursts(read_kernel_log(f"{stamp} n1 kernel: {MMU_FAULT}"), since=since)) is is_kept
