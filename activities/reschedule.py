@@ -26,6 +26,7 @@ from activities.placement import candidates_after_excluding, looks
 from activities.records import Job, JobFlag, JobState, NodeState
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import (
+    REQUEUED_HELD,
     JobFinished,
     JobNotPending,
     JobUnknown,
@@ -108,7 +109,7 @@ class Reschedule:
             return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
         if requeued := self._already_requeued(job, request):
             if may_have_sent and not _has_run_since(job, request.restart_count):
-                held = self._holds(job) or (job.is_held and await self._must_hold())
+                held = self._holds(job) or (job.reason == REQUEUED_HELD and await self._must_hold())
                 if held and not self._holds(job):
                     await self._mark_hold(request)
                 return self._done(step, job, f"{requeued}; not repeated", held=held)
@@ -126,7 +127,9 @@ class Reschedule:
             if job.state.is_ended:
                 return self._refused(step, "submitted with --no-requeue, and Slurm takes Requeue=1 only before a job ends; resubmit it")
             await self._scheduler.permit_requeue(request.job_id)
-        hold = await self._must_hold()
+        # What a person holds stays in the queue by itself; a hold of ours on top of theirs would be released with it.
+        held_by_a_person = job.is_held_once_requeued and not self._holds(job)
+        hold = not held_by_a_person and await self._must_hold()
         if hold and not job.state.is_ended:
             await self._mark_hold(request)
         try:

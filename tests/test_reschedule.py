@@ -293,6 +293,24 @@ async def test_a_worker_that_died_between_hold_and_mark_leaves_a_mark_to_the_nex
     assert site.did("requeue") == 0
 
 
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("requeue_delay", [SHORT_DELAY, REQUEUE_DELAY])
+async def test_a_hold_that_was_on_the_job_before_outlives_our_requeue_whatever_the_delay(requeue_delay: timedelta, *, ended: bool) -> None:
+    site = Site(requeue_delay=requeue_delay).submit()
+    await site.cluster.hold(site.job_id)
+    if ended:
+        site.fail()
+    result = await site.run("requeue_job")
+    assert (result.done, result.held) == (True, False)
+    again = await site.run("requeue_job", attempt=2)
+    assert (again.done, again.held) == (True, False)
+    assert not (await site.run("confirm_pending")).held
+    assert "someone holds the job (JobHeldUser)" in ((await site.run("expedite")).superseded or "")
+    job = await site.job()
+    assert (job.is_held, job.admin_comment) == (True, "")
+    assert site.did("release") == 0
+
+
 class MayNotMark(Witness):
     """A credential that owns the job but is no operator: it may requeue and release, not write AdminComment."""
 

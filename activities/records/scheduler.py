@@ -75,6 +75,9 @@ class Job(Record):
     is_batch: bool | None = None
     may_requeue: bool | None = Field(default=None, description="False: the user said --no-requeue")
     is_held: bool = False
+    is_held_once_requeued: bool = Field(
+        default=False, description="runs or has ended, and a requeue will not let it start: somebody holds it"
+    )
     exit_code: int | None = None
     exit_signal: int | None = None
     derived_exit_code: int | None = Field(default=None, description="highest exit code of the job's steps")

@@ -17,7 +17,7 @@ import orjson
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.redaction import redact
 from activities.slurm import values
-from activities.slurm.scheduler import SchedulerUnreachable, SchedulerUnreadable
+from activities.slurm.scheduler import REQUEUED_HELD, SchedulerUnreachable, SchedulerUnreadable
 
 R = TypeVar("R")
 
@@ -134,6 +134,9 @@ def _job(entry: Mapping[str, Any]) -> Job:
     het_job_id = values.number(entry.get("het_job_id")) or None
     het_offset = values.number(entry.get("het_job_offset")) if het_job_id else None
     reason = values.text(entry.get("state_reason"))
+    has_hold = values.number(entry.get("priority")) == 0 or reason in _HELD_REASONS
+    if values.text(entry.get("state_description")).replace(" ", "_") == REQUEUED_HELD:
+        reason = REQUEUED_HELD  # state_reason says JobHeldUser, as after any hold
     job_id = job_id_of(
         numeric_id,
         array_job_id=array_job_id,
@@ -167,7 +170,8 @@ def _job(entry: Mapping[str, Any]) -> Job:
         restart_count=values.number(entry.get("restart_cnt")) or 0,
         is_batch=is_batch,
         may_requeue=values.yes_or_no(entry.get("requeue")),
-        is_held=is_pending and (values.number(entry.get("priority")) == 0 or reason in _HELD_REASONS),
+        is_held=is_pending and has_hold,
+        is_held_once_requeued=not is_pending and has_hold,
         exit_code=exit_code,
         exit_signal=exit_signal,
         derived_exit_code=128 + derived_signal if derived_signal and not derived_code else derived_code,

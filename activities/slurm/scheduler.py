@@ -61,6 +61,10 @@ class PermissionDenied(SchedulerRefused):
     """The credential may not do that (`ESLURM_USER_ID_MISSING`, `ESLURM_ACCESS_DENIED`)."""
 
 
+REQUEUED_HELD = "job_requeued_in_held_state"
+"""Reason of a job that waits because it was requeued with `hold`, as scontrol prints it; a person's hold alone is JobHeldUser or -Admin."""
+
+
 class SchedulerSettings(Record):
     """What the cluster's own configuration means for us. None: could not be told."""
 

@@ -12,6 +12,7 @@ from itertools import count
 from activities.records import Job, JobState, Node
 from activities.slurm.clock import Clock, WallClock
 from activities.slurm.scheduler import (
+    REQUEUED_HELD,
     JobFinished,
     JobNotPending,
     JobPending,
@@ -111,7 +112,7 @@ class SimulatedCluster:
     async def requeue(self, job_id: str, *, hold: bool = False) -> None:
         for job in self._change(job_id, _refuse_requeue):
             if hold:
-                job.held = "job_requeued_in_held_state"
+                job.held = REQUEUED_HELD
             self._controller.requeue(job)
         self._controller.settle()
 

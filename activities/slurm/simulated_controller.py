@@ -105,7 +105,7 @@ class Controller:
         was_running = job.state is JobState.RUNNING
         job.epoch += not job.completing  # what is being cleaned up still has to finish
         job.state, job.exit, job.ended_at = exit.final_state, exit, self.now
-        job.requeued, job.held = False, ""
+        job.requeued = False
         job.started_at = job.started_at or self.now
         job.reason = _REASON_OF_END.get(job.state, "")
         job.changed()

@@ -184,6 +184,7 @@ class SimulatedJob:
             is_batch=request.batch,
             may_requeue=self.may_requeue,
             is_held=pending and (bool(self.held) or self.reason == BAD_CONSTRAINTS),  # priority 0, either way
+            is_held_once_requeued=not pending and bool(self.held),
             exit_code=self.exit.code if ended else None,
             exit_signal=self.exit.signal if ended else None,
             derived_exit_code=derived if ended else None,

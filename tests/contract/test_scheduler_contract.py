@@ -9,6 +9,7 @@ import pytest
 from activities.records import Job, JobState, NodeFlag, NodeState
 from activities.reschedule import PAST_THE_KILL
 from activities.slurm.scheduler import (
+    REQUEUED_HELD,
     JobFinished,
     JobNotPending,
     JobPending,
@@ -379,10 +380,29 @@ async def test_a_hold_keeps_a_requeued_job_from_starting(place: Place) -> None:
 async def test_holding_a_running_job_lets_it_run_and_holds_it_once_requeued(place: Place) -> None:
     job_id = await place.submit()
     await running(place, job_id)
+    assert not (await place.scheduler.job(job_id)).is_held_once_requeued
     await place.scheduler.hold(job_id)
-    assert not (await place.scheduler.job(job_id)).is_held
+    job = await place.scheduler.job(job_id)
+    assert (job.is_held, job.is_held_once_requeued) == (False, True)
     await place.scheduler.requeue(job_id)
-    assert (await job_in(place, job_id, PENDING)).is_held
+    job = await job_in(place, job_id, PENDING)
+    assert (job.is_held, job.is_held_once_requeued, job.reason) == (True, False, "JobHeldUser")
+
+
+async def test_a_hold_outlives_the_end_of_the_job(place: Place) -> None:
+    job_id = await place.submit()
+    await running(place, job_id)
+    await place.scheduler.hold(job_id)
+    await place.scheduler.cancel(job_id)
+    assert (await job_in(place, job_id, JobState.CANCELLED)).is_held_once_requeued
+
+
+async def test_a_job_requeued_with_a_hold_tells_that_hold_from_a_persons(place: Place) -> None:
+    job_id = await place.submit()
+    await running(place, job_id)
+    await place.scheduler.requeue(job_id, hold=True)
+    job = await job_in(place, job_id, PENDING)
+    assert (job.is_held, job.reason) == (True, REQUEUED_HELD)
 
 
 async def test_the_admin_comment_is_kept_through_a_requeue(place: Place) -> None:

@@ -94,7 +94,7 @@ class TestRecordedJobs:
 
     def test_held_jobs_are_held(self, jobs: dict[str, Job]) -> None:
         assert (jobs["held"].is_held, jobs["held"].reason) == (True, "JobHeldAdmin")
-        assert (jobs["failed"].is_held, jobs["failed"].reason) == (True, "JobHeldUser"), "requeuehold"
+        assert (jobs["failed"].is_held, jobs["failed"].reason) == (True, "job_requeued_in_held_state"), "requeuehold"
         assert not jobs["waiting"].is_held
         assert not jobs["limited"].is_held
 
