@@ -3,19 +3,23 @@
 import asyncio
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated
 
 import typer
+from temporalio.client import Client
 
 from workers.client import connect
 from workers.commands.errors import CommandFailed, ExitCode
 from workers.commands.logging import log_to_file
+from workers.commands.lookup import find_job, queried
 from workers.commands.options import run
 from workers.commands.stopping import stop_on_signals
-from workers.commands.terminal import screen
-from workers.demo.demo import a_play, configuration_for, perform, recovered, temporal_server, unless_it_dies, working
-from workers.demo.stage import PrivateSlurmError, stage
+from workers.commands.terminal import screen, tell
+from workers.demo.demo import DemoFailed, a_play, configuration_for, perform, recovered, temporal_server, unless_it_dies, working
+from workers.demo.stage import CLUSTER, PrivateSlurmError, stage
 from workers.demo.story import milestone_table
+from workflows.state import TrainingJobState
 
 
 def demo(
@@ -29,6 +33,8 @@ def demo(
         done = run(_demo(stays=stays, simulated=simulated, install=install))
     except PrivateSlurmError as error:
         raise CommandFailed(f"the private Slurm failed: {error}; try `backstay demo --simulated`") from error
+    except DemoFailed as error:
+        raise CommandFailed(str(error)) from error
     raise typer.Exit(ExitCode.DONE if done else ExitCode.BAD)
 
 
@@ -54,7 +60,7 @@ async def _story(*, simulated: bool, install: bool, stop: asyncio.Event | None, 
     """The whole story. Sets `told` at its end, then stays up until `stop` where one is given; True when the job recovered."""
     out = screen()
     async with AsyncExitStack() as open_now:
-        play = await open_now.enter_async_context(a_play(out.print))
+        play = await open_now.enter_async_context(a_play(tell))
         open_now.callback(log_to_file(play.directory / "worker.log").close)
         server = await open_now.enter_async_context(temporal_server(play))
         play.say(f"Temporal at {server.address}, by {server.program}")
@@ -63,13 +69,22 @@ async def _story(*, simulated: bool, install: bool, stop: asyncio.Event | None, 
         configuration = configuration_for(play, where, server)
         client = await connect(configuration)
         worker = await open_now.enter_async_context(working(configuration, client, where))
-        incident, fault_at = await unless_it_dies(worker, perform(play, where, client))
+        incident, fault_at = await unless_it_dies(worker, perform(play, where, partial(_look, client)))
         out.print()
         out.print(milestone_table(incident, fault_at))
-        out.print(incident.outcome.summary)
+        tell(incident.outcome.summary)
         out.print(f"Temporal UI, with the whole history: {server.ui_url}")
         told.set()
         if stop is not None:
             out.print("It stays up until you press Ctrl-C.")
             await stop.wait()
         return recovered(incident)
+
+
+async def _look(client: Client, job_id: str) -> TrainingJobState | None:
+    """The job's state, or None while it is not there to be asked."""
+    try:
+        execution = await find_job(client, CLUSTER, job_id)
+    except CommandFailed:
+        return None
+    return await queried(client.get_workflow_handle(execution.id))

@@ -8,20 +8,17 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from temporalio.client import Client, WorkflowQueryFailedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
 
 from activities.configuration import Configuration, Limits
 from activities.records import Incident, Mode, OutcomeState
-from workers.commands.errors import CommandFailed
-from workers.commands.lookup import find_job
 from workers.demo.stage import CLUSTER, JOB_NODES, Stage
 from workers.demo.story import ended, new_lines
 from workers.demo.train import TRACKER
@@ -30,6 +27,8 @@ from workers.worker import run_worker
 from workflows.state import TrainingJobState
 
 Answer = TypeVar("Answer")
+Look = Callable[[str], Awaitable[TrainingJobState | None]]
+"""The state of the job with this ID; None while it is not there to be asked."""
 
 LOOK_EVERY = 0.25  # seconds between two looks at the job's state
 PATIENCE = timedelta(seconds=90)  # the whole play takes about half a minute
@@ -37,7 +36,7 @@ USUAL_UI_PORT = 8233
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 
-class DemoFailed(CommandFailed):
+class DemoFailed(Exception):
     """The demo did not come to its end; the message says where it stopped."""
 
 
@@ -118,7 +117,7 @@ async def unless_it_dies(worker: asyncio.Task[None], performance: Coroutine[Any,
         playing.cancel()
 
 
-async def perform(play: Play, stage: Stage, client: Client) -> tuple[Incident, datetime]:
+async def perform(play: Play, stage: Stage, look: Look) -> tuple[Incident, datetime]:
     """Train, break a node, watch Backstay. Returns the incident with its outcome, and when the fault was injected.
 
     Raises:
@@ -134,7 +133,7 @@ async def perform(play: Play, stage: Stage, client: Client) -> tuple[Incident, d
     ]
     job_id = await stage.submit(arguments, log=play.log, comment=f"backstay:mode=auto,checkpoints={play.checkpoints}")
     play.say(f"job {job_id} submitted: {JOB_NODES} nodes, a checkpoint every 8 iterations, opted in by its comment")
-    state = await _watched(client, job_id)
+    state = await _watched(look, job_id)
     for line in new_lines(None, state):
         play.say(line)
     first = await _checkpoint_after(play, 0)
@@ -142,7 +141,7 @@ async def perform(play: Play, stage: Stage, client: Client) -> tuple[Incident, d
     victim = state.attempt.nodes[-1] if state.attempt.nodes else None
     fault_at = _break(play, victim)
     play.say(f"a GPU of {victim or 'a node'} breaks: uncorrectable memory error")
-    return await _recovery(play, client, job_id, state), fault_at
+    return await _recovery(play, look, job_id, state), fault_at
 
 
 def _break(play: Play, node: str | None) -> datetime:
@@ -153,12 +152,12 @@ def _break(play: Play, node: str | None) -> datetime:
     return datetime.now(UTC)
 
 
-async def _recovery(play: Play, client: Client, job_id: str, state: TrainingJobState) -> Incident:
+async def _recovery(play: Play, look: Look, job_id: str, state: TrainingJobState) -> Incident:
     try:
         async with asyncio.timeout(PATIENCE.total_seconds()):
             while (incident := ended(state)) is None:
                 await asyncio.sleep(LOOK_EVERY)
-                seen = await _look(client, job_id)
+                seen = await look(job_id)
                 if seen is not None:
                     for line in new_lines(state, seen):
                         play.say(line)
@@ -168,32 +167,17 @@ async def _recovery(play: Play, client: Client, job_id: str, state: TrainingJobS
         raise DemoFailed(f"no outcome within {PATIENCE.total_seconds():.0f} s; the job is {state.stage.value}: {state.summary}") from None
 
 
-async def _watched(client: Client, job_id: str) -> TrainingJobState:
+async def _watched(look: Look, job_id: str) -> TrainingJobState:
     """The job's state, once discovery has found the job and it has nodes."""
     try:
         async with asyncio.timeout(PATIENCE.total_seconds() / 2):
             while True:
-                state = await _look(client, job_id)
+                state = await look(job_id)
                 if state is not None:
                     return state
                 await asyncio.sleep(LOOK_EVERY)
     except TimeoutError:
         raise DemoFailed(f"Backstay did not find job {job_id} within {PATIENCE.total_seconds() / 2:.0f} s") from None
-
-
-async def _look(client: Client, job_id: str) -> TrainingJobState | None:
-    """The job's state, or None while it is not there to be asked."""
-    with suppress(CommandFailed, WorkflowQueryFailedError):
-        execution = await find_job(client, CLUSTER, job_id)
-        handle: Any = client.get_workflow_handle(execution.id)
-        try:
-            state: TrainingJobState = await handle.query("state", result_type=TrainingJobState, rpc_timeout=timedelta(seconds=5))
-        except RPCError as error:
-            if error.status is not RPCStatusCode.DEADLINE_EXCEEDED:
-                raise
-            return None
-        return state
-    return None
 
 
 async def _checkpoint_after(play: Play, iteration: int) -> int:

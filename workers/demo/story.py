@@ -1,4 +1,6 @@
-"""What the demo tells: new facts of a job's state as lines, and the table at the end. Pure; called by `demo.py`."""
+"""What the demo tells: new facts of a job's state as lines, and the table at the end. Pure; called by `demo.py`.
+
+A log's own words are in the lines: whoever prints them makes them harmless first, as `terminal.tell` does."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -6,7 +8,6 @@ from datetime import datetime
 from rich.table import Table
 
 from activities.records import Incident, OutcomeState
-from workers.commands.terminal import printable
 from workflows.state import TrainingJobState
 
 # Steps of an outcome as people are told them; a step that is not listed is told by its own name.
@@ -37,7 +38,7 @@ def new_lines(before: TrainingJobState | None, now: TrainingJobState) -> Iterato
     for incident in now.incidents:
         for step in incident.outcome.steps[told.get(incident.id, 0) :]:
             words = STEP_WORDS.get(step.name, step.name.replace("_", " "))
-            yield f"{words}: {printable(step.detail)}" if step.detail else words
+            yield f"{words}: {step.detail}" if step.detail else words
             if step.name == "diagnosed":
                 yield from _grounds(incident)
 
@@ -46,7 +47,7 @@ def _grounds(incident: Incident) -> Iterator[str]:
     diagnosis = incident.diagnosis
     yield f"    cause {diagnosis.cause} ({diagnosis.domain.value}), confidence {diagnosis.confidence:.2f}"
     if diagnosis.primary:
-        yield f"    first event: {printable(diagnosis.primary.text)}"
+        yield f"    first event: {diagnosis.primary.text}"
     if diagnosis.cascades:
         yield f"    {diagnosis.cascades} other alarming lines were its consequences"
     for suspect in incident.attribution.suspects:
