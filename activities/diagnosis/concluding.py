@@ -161,6 +161,15 @@ def _narrowed(case: Case, slug: str, primary: Observation, attribution: Attribut
             failing |= {case.whereabouts.locate(item)[0] for item in case.observations if item.cause == slug and item.named_node}
         if len(failing) >= 3 or (len(failing) >= 2 and len(failing) == len(case.facts.nodes)):
             return Attribution(abstained=True, sources=attribution.sources)
+    unkillable = {item.named_node for item in case.observations if item.signature == "kill_task_failed" and item.named_node}
+    if slug == "time_limit_unkillable_node_drained" and len(unkillable) > 1:
+        return Attribution(abstained=True, sources=attribution.sources)
+    if (
+        slug == "thermal_throttling"
+        and len(case.facts.nodes) > 2
+        and {suspect.node for suspect in attribution.suspects} >= set(case.facts.nodes)
+    ):
+        return Attribution(abstained=True, sources=attribution.sources)  # the hall is hot: without them no node is left
     if slug == "driver_library_mismatch_new_processes_only" and not case.facts.ended_badly:
         return Attribution(abstained=True, sources=attribution.sources)  # what runs already is not touched by it
     everywhere = set(case.facts.nodes) == case.reading.nodes.get(primary.signature, set()) and len(case.facts.nodes) > 1

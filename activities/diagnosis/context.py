@@ -3,7 +3,7 @@
 refine.py and network.py hold the rules, concluding.py makes the context."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
@@ -32,9 +32,12 @@ class Context:
         return {node for item in (self.primary, *self.same) if (node := self.whereabouts.locate(item)[0]) is not None}
 
     @property
-    def follows_node(self) -> bool:
-        nodes = self.nodes
-        return len(nodes) == 1 and self.facts.repeats(next(iter(nodes)))
+    def followed(self) -> Observation | None:
+        """The primary, at the node that this trouble follows: other work failed there too. Where no line says where it is from, that
+        is the only one of the job's nodes with such a history."""
+        nodes = self.nodes or {node for node in self.facts.nodes if self.facts.repeats(node)}
+        node = next(iter(nodes)) if len(nodes) == 1 else None
+        return replace(self.primary, named_node=node) if self.facts.repeats(node) else None
 
     def seen(self, signature: str) -> bool:
         return self.reading.counts.get(signature, 0) > 0

@@ -97,7 +97,7 @@ def joined(context: Context) -> Refined | None:
     return None
 
 
-_ANOTHER_JOB = re.compile(r"(?i)other[_ ]jobs?|another job|same node.{0,30}job|shared|co-?located")
+_ANOTHER_JOB = re.compile(r"(?i)other[_ ]jobs?|another job|jobs?[_ ]on[_ ](?:\w+[_ ])?(?:node|host)|same node.{0,30}job|shared|co-?located")
 
 
 def store_lost(context: Context) -> Refined | None:

@@ -71,7 +71,7 @@ _RATE = (
     (("algbw",), re.compile(rf"(?i)algbw\s+({_NUMBER})")),
 )
 _LOSS = re.compile(
-    r"(?i)(?:^|[\s\"'|,({/_:])(?:lm |train |training |per_token_|ce_|crossentropy|total_)?loss(?:_avg_rank)?[\"']?"
+    r"(?i)(?:^|[\s\"'|,(\[{/_:])(?:lm |train |training |per_token_|ce_|crossentropy|total_)?loss(?:_avg_rank)?[\"']?"
     rf"\s{{0,20}}[:=]?\s{{0,20}}[\"']?({_NUMBER})(?![\w/])"
 )
 _GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s{{0,20}}[:=]?\s{{0,20}}[\"']?({_NUMBER})")

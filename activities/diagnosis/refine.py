@@ -24,14 +24,15 @@ def refine(cause: str, context: Context) -> Refined | None:
 def _segfault(context: Context) -> Refined | None:
     if context.training_ended:
         return Refined("launcher_teardown_hang", 0.75, "the training had ended and was saved; the launcher crashed while it closed down")
-    if context.follows_node:
-        return Refined("flaky_node_segfault", 0.8, "the same node crashed other work before", names_node=True)
+    if at_node := context.followed:
+        return Refined("flaky_node_segfault", 0.8, "the same node crashed other work before", names_node=True, evidence=at_node)
     return None
 
 
 def _sigill(context: Context) -> Refined | None:
-    if context.follows_node:
-        return Refined("faulty_node_sigill", 0.85, "other work failed on the same node and passed elsewhere", names_node=True)
+    if at_node := context.followed:
+        because = "other work failed on the same node and passed elsewhere"
+        return Refined("faulty_node_sigill", 0.85, because, names_node=True, evidence=at_node)
     count = context.facts.node_count or len(context.facts.nodes)
     if count > 1 and len(context.nodes) == 1 and _every_rank_speaks(context):
         return Refined("faulty_node_sigill", 0.75, f"one of {count} nodes only, though all run the same program")
@@ -43,9 +44,9 @@ def _every_rank_speaks(context: Context) -> bool:
 
 
 def _illegal_access(context: Context) -> Refined | None:
-    if context.follows_node:
+    if at_node := context.followed:
         because = "it follows the node: other work failed there before and not elsewhere"
-        return Refined("illegal_memory_access_faulty_gpu", 0.82, because, names_node=True)
+        return Refined("illegal_memory_access_faulty_gpu", 0.82, because, names_node=True, evidence=at_node)
     return None
 
 
@@ -101,8 +102,9 @@ def _cuda_oom(context: Context) -> Refined | None:
     )
     tried = any("Tried to allocate" in text for text in texts)
     if at_creation and not tried and not context.stepped:
-        if context.follows_node:
-            return Refined("faulty_gpu_oom_at_init", 0.82, "creating a context on an empty GPU failed, and the node has failed others")
+        if at_node := context.followed:
+            because = "creating a context on an empty GPU failed, and the node has failed others"
+            return Refined("faulty_gpu_oom_at_init", 0.82, because, evidence=at_node)
         if len(ranks) == 1 and (max(ranks) > 0 or (context.reading.world_size or 0) > 1) and _at_set_device(context):
             return Refined("faulty_gpu_oom_at_init", 0.72, "creating a context failed on one GPU of many before anything was allocated")
     if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
@@ -276,6 +278,8 @@ def _fabric(context: Context) -> Refined | None:
     handles = any(re.search(r"(?i)import|IMEX|MNNVL", item.text) for item in (context.primary, *context.same))
     if handles and context.facts.only_node is None:
         return None  # an IMEX domain spans nodes: who cannot take another's handle may be the healthy end (NVIDIA/nccl#1647)
+    if len(context.nodes) > 1:
+        return None  # what several nodes say alike is what they share
     return Refined("nvlink_fabric_misconfigured", context.primary.weight, "its own part of the fabric is at fault", names_node=True)
 
 

@@ -98,7 +98,7 @@ _CARRIERS: tuple[tuple[str, str], ...] = (
     ("cri", rf"{_STAMP} std(?:out|err) [FP](?: |$)"),
     ("logcli", rf"{_STAMP} \{{(?:\w{{1,60}}=\"[^\"]{{0,200}}\"(?:, ?)?){{1,30}}\}} ?"),
     ("aws logs tail", rf"{_DAY}T{_CLOCK}(?P<zone>\+00:00){_CLOUD_STREAM} ?"),
-    ("rfc 3339", rf"{_DAY}T{_CLOCK}(?P<zone>Z|[+-]\d\d:\d\d) ?"),
+    ("rfc 3339", rf"{_DAY}T{_CLOCK}(?P<zone>Z|[+-]\d\d:\d\d):? ?"),
     ("ts of seconds", r"(?P<epoch>1\d{9}\.\d{1,9}) "),
     ("ts", rf"{_MONTH}\s{{1,2}}(?P<day>[0-3]?\d) {_CLOCK} (?![\w.-]{{1,255}} [\w./-]{{1,80}}(?:\[\d+\])?:(?: |$))"),
 )
