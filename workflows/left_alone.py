@@ -1,5 +1,7 @@
 """What is said where nothing is done or nothing is known: outcomes of decisions that change nothing, and honest unknowns. Pure."""
 
+from collections.abc import Collection
+
 from activities.recommend import Proposal
 from activities.records import (
     Action,
@@ -44,6 +46,13 @@ def withheld(proposal: Proposal, why: str, incident: Incident) -> Proposal:
     )
     sealed = recommendation.sealed(incident_id=incident.id, restart_count=incident.restart_count)
     return proposal.model_copy(update={"recommendation": sealed, "withheld": why})
+
+
+def compared(recommendation: Recommendation, ran_on: Collection[str]) -> str:
+    """What Backstay would have done beside what the team did: where the attempt that followed ran."""
+    among = sorted(set(recommendation.exclude_nodes) & set(ran_on))
+    words = f"Backstay would have: {recommendation.in_short}; the team restarted it on {', '.join(sorted(ran_on)) or 'nodes not told'}"
+    return words + (f", among them {', '.join(among)}" if among else "")
 
 
 def kinds_told_by(incident: Incident) -> tuple[SymptomKind, ...]:

@@ -9,6 +9,8 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from activities.mutation import MutationRequest
+    from activities.recommend import Proposal
     from activities.records import (
         Action,
         Attempt,
@@ -24,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         SymptomKind,
         WatchResult,
     )
+    from workflows.left_alone import kinds_told_by
     from workflows.recovery import Story
     from workflows.state import KEPT_INCIDENTS, KEPT_WARNINGS, Stage, TrainingJobState
     from workflows.visibility import attributes_of, details_of
@@ -68,7 +71,7 @@ class Memory:
             return
         by_this_attempt = started_at is not None and progress.checkpoint_at is not None and progress.checkpoint_at >= started_at
         if by_this_attempt and known is not None and progress.checkpoint_iteration > known:
-            self.update(history=self.state.history.model_copy(update={"restarts_without_checkpoint": 0}))
+            self.restart_brought_checkpoint()
         self.update(newest_checkpoint=progress.checkpoint_iteration)
 
     def checkpoint_before_fault(self) -> int | None:
@@ -113,6 +116,20 @@ class Memory:
             cursor=self.state.cursor,
         )
 
+    def mutation_request(self, proposal: Proposal) -> MutationRequest:
+        """What each mutation of this incident is asked with."""
+        recommendation = proposal.recommendation
+        return MutationRequest(
+            job_id=self.state.key.job_id,
+            incident_id=self.incident().id,
+            restart_count=self.state.attempt.restart_count,
+            nodes=recommendation.exclude_nodes,
+            ran_on=self.state.attempt.nodes,
+            override_no_requeue=proposal.override_no_requeue,
+            spare_nodes=proposal.spare_nodes,
+            reason=recommendation.why,
+        )
+
     def next_attempt(self, job: Job | None, *, at_least: int = 0) -> bool:
         """The attempt that follows; its log may go on in the same file, so the cursor's offsets are kept."""
         count = max(job.restart_count if job else 0, at_least)
@@ -125,6 +142,20 @@ class Memory:
         )
         self.update(attempt=attempt, job=job or self.state.job, progress=Progress(), known_symptoms=(), known_onset=None)
         return True
+
+    def know_fault(self) -> None:
+        """The last fault, if there was one, stands and is known: the watch that follows does not report it again."""
+        if not self.state.incidents:
+            return
+        symptom = self.incident().symptom
+        known = dict.fromkeys((*self.state.known_symptoms, *kinds_told_by(self.incident())))
+        # One moment stands for all that is known: the latest, or an earlier fault found later would make this one news again.
+        onset = max(self.state.known_onset or symptom.onset, symptom.onset)
+        self.update(known_symptoms=tuple(known), known_onset=onset)
+
+    def restart_brought_checkpoint(self) -> None:
+        """It brought a newer checkpoint, so the restarts that bring none are counted anew."""
+        self.update(history=self.state.history.model_copy(update={"restarts_without_checkpoint": 0}))
 
     def count_restart(self) -> None:
         history = self.state.history

@@ -14,7 +14,6 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.detect import Detect
-    from activities.mutation import MutationRequest
     from activities.recommend import Proposal
     from activities.records import (
         Action,
@@ -31,13 +30,16 @@ with workflow.unsafe.imports_passed_through():
     )
     from workflows.decision import DecisionDesk
     from workflows.judging import Judging
-    from workflows.left_alone import kinds_told_by, left_alone, withheld
+    from workflows.left_alone import compared, left_alone, withheld
     from workflows.memory import Memory
     from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
     from workflows.state import Stage, TrainingJobState
+    from workflows.visibility import watching_in_words
     from workflows.watch import LONGEST_WATCH, keep_watching
 
 BACKSTAY = "backstay"
+WITHOUT_EXPIRY = timedelta(hours=8)
+"""How long a recommendation that names no end waits for a person: the default of `policy.approval_expiry`."""
 
 
 @workflow.defn(name="TrainingJob")
@@ -83,7 +85,7 @@ class TrainingJob:
             seen = self._memory.state.carried
             self._memory.update(carried=None)
             return seen
-        self._memory.enter(Stage.WATCHING, _watching_in_words(self._memory.state))
+        self._memory.enter(Stage.WATCHING, watching_in_words(self._memory.state))
         state = self._memory.state
         seen = await keep_watching(
             Detect.watch_attempt.__name__,
@@ -143,7 +145,7 @@ class TrainingJob:
     async def _await_person(self, proposal: Proposal) -> Decision:
         """Until a person decides, the recommendation expires, or another hand's act supersedes it."""
         recommendation = proposal.recommendation
-        expires_at = recommendation.expires_at or workflow.now() + timedelta(hours=8)
+        expires_at = recommendation.expires_at or workflow.now() + WITHOUT_EXPIRY
         self._desk.open(recommendation, proposal.approvers)
         self._memory.enter(Stage.AWAITING_DECISION, f"{recommendation.action}: {recommendation.why}")
         change = asyncio.create_task(self._change_until(expires_at, "watching on while a person decides"))
@@ -197,16 +199,7 @@ class TrainingJob:
         """Reschedule, then verify."""
         self._memory.enter(Stage.ACTING, proposal.recommendation.why)
         recovery = Recovery(self._memory.story(), self._memory.state.terms)
-        request = MutationRequest(
-            job_id=self._memory.state.key.job_id,
-            incident_id=self._memory.incident().id,
-            restart_count=self._memory.state.attempt.restart_count,
-            nodes=proposal.recommendation.exclude_nodes,
-            ran_on=self._memory.state.attempt.nodes,
-            override_no_requeue=proposal.override_no_requeue,
-            spare_nodes=proposal.spare_nodes,
-            reason=proposal.recommendation.why,
-        )
+        request = self._memory.mutation_request(proposal)
         if proposal.recommendation.action is Action.STOP:
             await recovery.cancel(request, proposal.recommendation.why)
             return await self._follow()
@@ -237,7 +230,7 @@ class TrainingJob:
         self._memory.saw(seen)
         match seen.kind:
             case WatchEnd.REACHED:
-                self._memory.update(history=self._memory.state.history.model_copy(update={"restarts_without_checkpoint": 0}))
+                self._memory.restart_brought_checkpoint()
                 return True
             case WatchEnd.SYMPTOM:
                 self._memory.update(carried=seen)
@@ -266,26 +259,14 @@ class TrainingJob:
         goes_on = await self._verify(Recovery(self._memory.story(), self._memory.state.terms), hand=ANOTHER_HAND)
         recommendation = self._memory.incident().recommendation
         if recommendation is not None:
-            ran_on = set(self._memory.state.attempt.nodes)
-            same = sorted(set(recommendation.exclude_nodes) & ran_on)
-            words = (
-                f"Backstay would have: {recommendation.in_short}; the team restarted it on {', '.join(sorted(ran_on)) or 'nodes not told'}"
-            )
-            self._memory.story().step("compared", words + (f", among them {', '.join(same)}" if same else ""))
+            self._memory.story().step("compared", compared(recommendation, self._memory.state.attempt.nodes))
         return goes_on
 
     async def _follow(self) -> bool:
         """Nothing of ours is under way: keep an eye on what the team does, as long as Slurm knows the job."""
         job = self._memory.state.job
         if job is None or not (job.state.is_ended or job.is_ending):
-            # Still allocated: back to the ordinary watch, which will not report the same fault again.
-            last = self._memory.incident() if self._memory.state.incidents else None
-            if last is not None:
-                symptom = last.symptom
-                known = dict.fromkeys((*self._memory.state.known_symptoms, *kinds_told_by(last)))
-                # One moment stands for all that is known: the latest, or an earlier fault found later would make this one news again.
-                onset = max(self._memory.state.known_onset or symptom.onset, symptom.onset)
-                self._memory.update(known_symptoms=tuple(known), known_onset=onset)
+            self._memory.know_fault()  # still allocated: back to the ordinary watch
             return True
         self._memory.enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
         while True:
@@ -364,13 +345,3 @@ def _acts(decision: Decision, proposal: Proposal) -> bool:
 def _says_more(change: "asyncio.Task[Change]") -> bool:
     """True when the watch beside the waiting has something to tell."""
     return change.done() and change.result().kind is not ChangeKind.UNCHANGED
-
-
-def _watching_in_words(state: TrainingJobState) -> str:
-    """What the watch that begins now looks for."""
-    if not state.known_symptoms:
-        return "no fault seen"
-    attempt = state.attempt.restart_count
-    told = dict.fromkeys(incident.symptom.kind for incident in state.incidents if incident.restart_count == attempt)
-    kinds = " and the ".join(kind.replace("_", " ") for kind in told or state.known_symptoms)
-    return f"the {kinds} told of stands; watching for anything else"

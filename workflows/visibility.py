@@ -97,6 +97,16 @@ def plain_markdown(text: str) -> str:
     return text.translate(_MARKUP)
 
 
+def watching_in_words(state: TrainingJobState) -> str:
+    """What the watch that begins now looks for."""
+    if not state.known_symptoms:
+        return "no fault seen"
+    attempt = state.attempt.restart_count
+    told = dict.fromkeys(incident.symptom.kind for incident in state.incidents if incident.restart_count == attempt)
+    kinds = " and the ".join(kind.replace("_", " ") for kind in told or state.known_symptoms)
+    return f"the {kinds} told of stands; watching for anything else"
+
+
 def details_of(state: TrainingJobState) -> str:
     """Where the job stands, in a few lines of Markdown for the workflow's page."""
     summary = plain_markdown(state.summary)
