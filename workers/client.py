@@ -11,7 +11,11 @@ from activities.configuration import Configuration, TemporalSection
 
 
 class TemporalUnreachable(Exception):
-    """No Temporal server answers there. The message names the address and the mend."""
+    """No Temporal server answers there: what was found, and the mend; the message is both."""
+
+    def __init__(self, found: str, mend: str) -> None:
+        super().__init__(f"{found}; {mend}")
+        self.found, self.mend = found, mend
 
 
 class SearchAttributesMissing(Exception):
@@ -34,10 +38,10 @@ async def connect(configuration: Configuration) -> Client:
             api_key=section.api_key_file.expanduser().read_text().strip() if section.api_key_file else None,
         )
     except (RuntimeError, RPCError) as error:
-        mend = "start `backstay up`, or set temporal.address and temporal.namespace"
-        raise TemporalUnreachable(f"no Temporal server answers at {section.address} ({_first_line(error)}); {mend}") from error
+        mend = "start `backstay up` here, or point temporal.address at your Temporal cluster"
+        raise TemporalUnreachable(f"no Temporal server answers at {section.address} ({_first_line(error)})", mend) from error
     except OSError as error:
-        raise TemporalUnreachable(f"{error.filename}: {error.strerror}; mend the temporal.tls_* and api_key_file paths") from error
+        raise TemporalUnreachable(f"{error.filename}: {error.strerror}", "mend the temporal.tls_* and api_key_file paths") from error
 
 
 def _tls(section: TemporalSection) -> TLSConfig | bool:

@@ -37,6 +37,10 @@ class ProgramMissing(TransportError):
     """There is no such program on that machine."""
 
 
+class ConfigurationMissing(TransportError):
+    """There is no file where SLURM_CONF points."""
+
+
 class CommandTimedOut(TransportError):
     """No end within the time given; the command was killed."""
 
@@ -67,6 +71,10 @@ class LocalTransport:
         self._bin_directory = bin_directory
 
     async def run(self, argv: Sequence[str], *, timeout: timedelta, stdin: bytes | None = None) -> Completed:  # noqa: ASYNC109
+        conf = self._environment.get("SLURM_CONF")
+        if conf is not None and not await asyncio.to_thread(os.path.exists, conf):
+            # Slurm's programs wait for a minute and more that it may appear (slurm_conf_init(), read_config.c), and say nothing of it.
+            raise ConfigurationMissing(f"no Slurm configuration at {conf}: mend cluster.scheduler.slurm_conf or the variable SLURM_CONF")
         program = argv[0]
         if self._bin_directory is not None and "/" not in program:
             program = str(self._bin_directory / program)

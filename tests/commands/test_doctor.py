@@ -12,6 +12,7 @@ from activities.slurm.scheduler import SchedulerSettings
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
 from activities.slurm.transport import Completed, ProgramMissing
+from tests.e2e.server import Server
 from workers.commands import checks
 from workers.commands.checks import Check, Status, all_checks
 from workers.commands.controller import CommandController, Credential
@@ -68,6 +69,20 @@ async def test_a_healthy_cluster_passes_all_but_temporal_which_is_not_running(tm
     found = await named(tmp_path)
     assert [name for name, check in found.items() if check.status is Status.FAILED] == ["temporal"]
     assert "backstay up" in found["temporal"].mend
+
+
+@pytest.mark.parametrize(("namespace", "status"), [("default", Status.OK), ("no-such-namespace", Status.FAILED)])
+async def test_a_server_without_the_namespace_fails(tmp_path: Path, server: Server, namespace: str, status: Status) -> None:
+    check = (await named(tmp_path, temporal={"address": server.address, "namespace": namespace}))["temporal"]
+    assert (check.status, namespace in check.found) == (status, True)
+
+
+async def test_a_watched_partition_that_slurm_does_not_have_fails_with_those_it_has(tmp_path: Path) -> None:
+    found = await named(tmp_path, watch={"partitions": ["train", "trian"]})
+    assert found["partitions"].status is Status.FAILED
+    assert "trian" in found["partitions"].found
+    assert "Slurm has train" in found["partitions"].mend
+    assert (await named(tmp_path, watch={"partitions": ["train"]}))["partitions"].status is Status.OK
 
 
 async def test_a_silent_slurm_fails_one_line_and_leaves_the_other_checks_standing(tmp_path: Path) -> None:

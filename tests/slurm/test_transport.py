@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.slurm.transport import CommandTimedOut, LocalTransport, ProgramMissing, command_environment
+from activities.slurm.transport import CommandTimedOut, ConfigurationMissing, LocalTransport, ProgramMissing, command_environment
 
 SOON = timedelta(seconds=20)
 
@@ -33,6 +33,11 @@ async def test_output_errors_and_code_come_back_whole() -> None:
 async def test_a_missing_program_is_named_with_the_mend() -> None:
     with pytest.raises(ProgramMissing, match="squeue-of-another-world"):
         await LocalTransport().run(["squeue-of-another-world"], timeout=SOON)
+
+
+async def test_a_missing_slurm_configuration_is_named_at_once_and_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationMissing, match=r"no Slurm configuration at .*nowhere\.conf: mend cluster\.scheduler\.slurm_conf"):
+        await LocalTransport(slurm_conf=tmp_path / "nowhere.conf").run(python("raise SystemExit(0)"), timeout=SOON)
 
 
 async def test_a_command_out_of_time_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.service import RPCError, RPCStatusCode
+
 from activities.configuration import Configuration, TemporalSection
 from activities.optin import read_comment
 from activities.records import Mode, Record
@@ -64,6 +67,7 @@ async def all_checks(configuration: Configuration, scheduler: Scheduler, control
             requeue_delay(settings),
             requeue_permitted(settings),
             min_job_age(settings),
+            await partitions(configuration, scheduler),
             await comments(configuration, scheduler),
             await clock_skew(controller),
         ]
@@ -81,9 +85,19 @@ async def temporal_reachable(configuration: Configuration) -> Check:
     try:
         client = await connect(configuration)
     except TemporalUnreachable as error:
-        return failed("temporal", str(error), "start `backstay up` here, or point temporal.address at your Temporal cluster")
+        return failed("temporal", error.found, error.mend)
     if not await client.service_client.check_health(timeout=timedelta(seconds=5)):
         return failed("temporal", f"{section.address} answers but is not healthy", "look at the Temporal server's own log")
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=section.namespace))
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            mend = f"mend temporal.namespace, or create it: `temporal operator namespace create {section.namespace}`"
+            return failed("temporal", f"{section.address} answers, but has no namespace {section.namespace}", mend)
+        if error.status is not RPCStatusCode.PERMISSION_DENIED:  # an API key need not be allowed to look at its namespace
+            return failed(
+                "temporal", f"{section.address} answers, but not for its namespace: {error.message}", "look at the server's own log"
+            )
     return ok("temporal", f"{section.address} answers, namespace {section.namespace}")
 
 
@@ -144,6 +158,22 @@ def min_job_age(settings: SchedulerSettings) -> Check:
     if age < SHORT_MEMORY:
         return warning("memory of ended jobs", found, "raise MinJobAge in slurm.conf, or use mode auto")
     return ok("memory of ended jobs", found)
+
+
+async def partitions(configuration: Configuration, scheduler: Scheduler) -> Check:
+    """Whether Slurm has the partitions that are watched: a name it does not have watches nothing, and nothing else would say so."""
+    name, watched = "partitions", configuration.watch.partitions
+    if not watched:
+        return ok(name, "all are looked at")
+    try:
+        known = sorted({partition for node in await scheduler.nodes() for partition in node.partitions})
+    except SchedulerError as error:
+        return failed(name, str(error), "see `sinfo`")
+    if unknown := [partition for partition in watched if partition not in known]:
+        return failed(
+            name, f"no node of Slurm's is in {', '.join(unknown)}", f"mend watch.partitions; Slurm has {', '.join(known) or 'none'}"
+        )
+    return ok(name, f"{', '.join(watched)} are looked at")
 
 
 async def comments(configuration: Configuration, scheduler: Scheduler) -> Check:
