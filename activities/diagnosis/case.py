@@ -9,7 +9,7 @@ from activities.diagnosis import flight_recorder, trends
 from activities.diagnosis.causality import progressed_after
 from activities.diagnosis.causes import Cause
 from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
-from activities.diagnosis.outliving import Fate, Living, fate_of, was_caught
+from activities.diagnosis.outliving import Fate, Living, fate_of, is_stall_over, was_caught
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
@@ -76,7 +76,11 @@ class Case:
         findings = [finding for finding in self.kernel if finding.role is GpuRole.PRIMARY]
         ended_well = self.facts.ended_well and not self._is_told()
         if not findings or not (ended_well or (self._nobody_saw_it_end() and not self.facts.ended_badly)):
-            return [(of_kernel(finding), Fate.COUNTS) for finding in findings]
+            by_its_limit = self.facts.state == "TIMEOUT"
+            return [
+                (of_kernel(finding), Fate.PASSED if by_its_limit and is_stall_over(finding, self.reading.marks) else Fate.COUNTS)
+                for finding in findings
+            ]
         events = [item for item in self.reading.observations if item.role in (Role.PRIMARY, Role.CASCADE)]
         job = Living(
             marks=self.reading.marks,

@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
+from activities.diagnosis.causes import cause_of
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.signatures import Role
-from activities.records import SignalSource
+from activities.diagnosis.tracebacks import Printed, printed_by
+from activities.records import SignalSource, SymptomKind
 
 CLOCK_SKEW = timedelta(seconds=2)  # between nodes kept by NTP, with room for buffered output
 PROGRESS_AFTER = 3  # marks after a fault: other ranks may print one or two while they die
 NAMES_ITS_CAUSE = 0.9
 IS_SPECIFIC = 0.7
+
+ENDS_A_WAIT = frozenset({"time_limit"})
 
 # What a GPU's sickness looks like from inside the program; kernel and GPU evidence names it better.
 SEEN_FROM_INSIDE = frozenset(
@@ -66,7 +70,7 @@ def choose(observations: Sequence[Observation], reading: Reading) -> Verdict:
     recovered = tuple(item for item in events if progressed_after(item, reading.marks))
     primaries = [item for item in standing if item.role is Role.PRIMARY]
     cascades = [item for item in standing if item.role is Role.CASCADE]
-    primaries = _without_seen_from_inside(primaries)
+    primaries = _without_the_end_of_a_wait(_without_seen_from_inside(primaries))
     first_told = min((item for item in cascades if item.cause), key=_when, default=None)
     if first_told is not None:
         # An exception after somebody noticed a dead peer is one more that noticed.
@@ -97,6 +101,26 @@ def _without_seen_from_inside(primaries: list[Observation]) -> list[Observation]
     if any(item.isolate for item in outside):
         inside = inside | {"dataloader_bus_error_shm"}  # SIGBUS is also what a process gets for a bad page of the host's memory
     return [item for item in primaries if item.source in (SignalSource.KERNEL, SignalSource.GPU) or item.cause not in inside]
+
+
+def _without_the_end_of_a_wait(primaries: list[Observation]) -> list[Observation]:
+    """The time limit ends a job that stands still as it ends one that steps: what came before it, and no step after that, began it."""
+    if not any(item.cause in ENDS_A_WAIT for item in primaries):
+        return primaries
+    ended_at = min((item.position for item in primaries if item.cause in ENDS_A_WAIT and item.source is SignalSource.LOG), default=None)
+    others = [item for item in primaries if item.cause not in ENDS_A_WAIT]
+    return [item for item in others if _began_a_wait(item, ended_at)] or primaries
+
+
+def _began_a_wait(item: Observation, ended_at: int | None) -> bool:
+    if item.source is SignalSource.KERNEL:
+        cause = cause_of(item.cause or "")
+        return item.weight >= IS_SPECIFIC and cause is not None and cause.symptom is SymptomKind.HANG
+    if item.source is not SignalSource.LOG or (ended_at is not None and item.position > ended_at):
+        return False
+    # An exception that ended its process; one that a signal raised is part of the end.
+    uncaught = "Signal" not in item.text and "Interrupt" not in item.text and printed_by(item.own_context) is Printed.BY_THE_END
+    return item.weight >= IS_SPECIFIC or uncaught
 
 
 def _tier(item: Observation) -> int:

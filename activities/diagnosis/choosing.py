@@ -4,7 +4,7 @@ The engine calls `judgement_of`."""
 
 from activities.diagnosis import concluding
 from activities.diagnosis.case import Case
-from activities.diagnosis.causality import NAMES_ITS_CAUSE, Verdict, choose, progressed_after
+from activities.diagnosis.causality import ENDS_A_WAIT, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.collectives import WAITING, Waiting, waiting_of, with_dumps
 from activities.diagnosis.quiet import of_no_event
@@ -19,7 +19,7 @@ def judgement_of(case: Case) -> Judgement:
     waiting = _waiting(case, verdict)
     if waiting is not None and case.flight is not None:
         waiting = with_dumps(waiting, case.flight)
-    if waiting is not None and (verdict.primary is None or verdict.is_fallback):
+    if waiting is not None and (verdict.primary is None or verdict.is_fallback or verdict.primary.cause in ENDS_A_WAIT):
         return _of_waiting(case, waiting)
     if verdict.primary is not None:
         return concluding.of_primary(case, verdict.primary, verdict)

@@ -54,6 +54,12 @@ def fate_of(finding: KernelFinding, item: Observation, job: Living) -> Fate:
     return Fate.PASSED if unsure and job.runs and not job.in_trouble else Fate.COUNTS
 
 
+def is_stall_over(finding: KernelFinding, marks: Sequence[Mark]) -> bool:
+    """True for something that stood still in the kernel while the job's steps show that it went on."""
+    cause = cause_of(finding.cause)
+    return cause is not None and cause.symptom is SymptomKind.HANG and _stepped_after(finding, marks)
+
+
 def _is_passing(item: Observation, *, runs: bool) -> bool:
     """True for a kernel line that a job may well outlive: an Xid of a program's mistake (13, 31), one that says Nonfatal, a file server
     that came back; and, where Slurm says that the job runs, a process killed for memory, which may be anybody's."""
