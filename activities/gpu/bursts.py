@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from activities.gpu.findings import Clock, KernelFinding, Role, pci_key
-from activities.gpu.xid_table import table
+from activities.gpu.xid_table import table, xid_rows
 from activities.records import Action, Domain
 
 _MINUTE: Final = 60.0
@@ -163,11 +163,18 @@ def _combined(first: KernelFinding, codes: set[int]) -> KernelFinding:
 
 
 _CAUSED_BY = re.compile(r"caused by previous Xid (\d+)")
+_NETIR: Final = "xid_149_nvlink_netir"
 
 
 def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
     """Xid 45 of newer drivers names the Xid that tore a process's channels down: what NVIDIA's table calls ignorable was not, then."""
     named = {int(found[1]) for finding in burst if finding.code == 45 and (found := _CAUSED_BY.search(finding.text))}
+    if first.code == 45 and (unseen := _named_alone(named, burst)) is not None:
+        return unseen
+    lost_packets = (finding for finding in burst if finding.code == 145 or (finding.code == 45 and "previous Xid 145" in finding.text))
+    has_victims = any(pci_key(finding.gpu) != pci_key(first.gpu) for finding in lost_packets)
+    if first.cause == "xid_149_nvlink_link_down" and has_victims and "LINK_DOWN" not in first.text:
+        return first.model_copy(update={"cause": _NETIR, "why": f"{first.why}; other GPUs lost packets for it"})
     is_of_it = first.code in named and first.cause in ("xid_145_nvlink_nonfatal", "xid_145_nvlink_fabric")
     if first.isolate or 145 not in named or not (is_of_it or first.code == 45):
         return first
@@ -176,6 +183,26 @@ def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kerne
     fatal = is_of_it and "Nonfatal" not in first.text
     because = "but a process's channels were torn down for Xid 145"
     return _as_fabric_fault(first, because, isolate=fatal, confidence=0.72 if is_of_it else 0.6)
+
+
+def _named_alone(named: set[int], burst: Sequence[KernelFinding]) -> KernelFinding | None:
+    """The fault that only the lines of its victims still tell: the ring buffer has lost its own (open-gpu-kernel-modules#1150)."""
+    rows = [row for code in named if (row := xid_rows().get(code)) is not None and row["isolate"] and row["role"] == Role.PRIMARY]
+    if not rows or named == {145}:
+        return None  # an Xid 145 may be a neighbour's
+    row = min(rows, key=lambda row: (row["code"] == 145, row["blame"]))
+    told = next(finding for finding in burst if (found := _CAUSED_BY.search(finding.text)) and int(found[1]) == row["code"])
+    return told.model_copy(
+        update={
+            "cause": _NETIR if row["code"] == 149 else row["cause"],  # which event of the link it was, nobody says
+            "domain": Domain(row["domain"]),
+            "role": Role.PRIMARY,
+            "isolate": True,
+            "action": Action.RESTART_EXCLUDING,
+            "confidence": round(0.9 * row["confidence"], 3),
+            "why": f"a process's channels were torn down for Xid {row['code']}: {row['means']}",
+        }
+    )
 
 
 def _as_fabric_fault(first: KernelFinding, because: str, *, isolate: bool, confidence: float) -> KernelFinding:

@@ -199,6 +199,27 @@ def test_an_ignorable_nvlink_error_that_nobody_died_of_stays_one() -> None:
     assert finding.cause != "xid_145_nvlink_fabric"
 
 
+def test_a_fault_of_which_only_the_victims_are_left_is_told_by_them() -> None:
+    finding = one(an_xid(45, "Ch 00000001 caused by previous Xid 145"), an_xid(45, "Ch 00000002 caused by previous Xid 149"))
+    assert (finding.cause, finding.isolate, finding.role) == ("xid_149_nvlink_netir", True, Role.PRIMARY)
+
+
+@pytest.mark.parametrize(
+    ("unit", "victims", "cause"),
+    [
+        ("NETIR_LINK_EVT", True, "xid_149_nvlink_netir"),
+        ("NETIR_LINK_EVT", False, "xid_149_nvlink_link_down"),
+        ("NETIR_LINK_DOWN", True, "xid_149_nvlink_link_down"),
+    ],
+)
+def test_a_link_event_that_other_gpus_die_of_is_more_than_a_link(unit: str, victims: bool, cause: str) -> None:
+    link = (
+        f"NVRM: Xid (PCI:0000:dc:00): 149, {unit} Fatal XC0 i0 Link 05 (0x004505c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"
+    )
+    lost = "NVRM: Xid (PCI:0000:ed:00): 45, pid=12, name=python, Ch 0000000c caused by previous Xid 145"
+    assert one(link, *([lost] if victims else [])).cause == cause
+
+
 # --------------------------------------------------------------------------------------------- the incident's window
 
 SINCE = datetime(2025, 5, 6, 12, 0, tzinfo=UTC)
