@@ -26,7 +26,6 @@ from activities.records import (
     JobHistory,
     Mode,
     Node,
-    OptIn,
     Recommendation,
     Record,
 )
@@ -38,7 +37,6 @@ class RecommendRequest(Record):
     incident: Incident
     attempt: Attempt
     job: Job
-    opt_in: OptIn
     history: JobHistory
     view: ClusterView
 

@@ -9,7 +9,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.configuration import ClusterSection, Configuration, Limits, PolicySection
 from activities.placement import REGISTRATION_PATIENCE
 from activities.recommend import Proposal, Recommend, RecommendRequest
-from activities.records import Action, ClusterView, Job, JobHistory, LedgerEntry, Mode, NodeState, OptIn
+from activities.records import Action, ClusterView, Job, JobHistory, LedgerEntry, Mode, NodeState
 from activities.slurm.clock import ManualClock
 from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
@@ -20,13 +20,13 @@ from tests.builders import a_diagnosis, a_suspect, an_application_bug, an_attemp
 class Site:
     """Four nodes, one job on node-001 and node-002; node-002 is the suspect."""
 
-    def __init__(self, registration_time: timedelta = timedelta(seconds=3), **policy: Any) -> None:
+    def __init__(self, comment: str = "backstay", registration_time: timedelta = timedelta(seconds=3), **policy: Any) -> None:
         self.clock = ManualClock()
         self.cluster = SimulatedCluster(4, clock=self.clock, registration_time=registration_time)
         section = PolicySection(**{"mode": Mode.AUTO, "limits": Limits(excluded_fraction=0.5), **policy})
         configuration = Configuration(cluster=ClusterSection(name="alpha"), policy=section)
         self.recommend = Recommend(self.cluster, configuration, clock=self.clock, pause=self._pause)
-        self.job_id = self.cluster.submit(request=Request(node_count=2))
+        self.job_id = self.cluster.submit(request=Request(node_count=2, comment=comment))
 
     async def _pause(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -39,15 +39,12 @@ class Site:
         self.clock.advance(3)
         return self
 
-    async def propose(
-        self, *, job: Job | None = None, opt_in: OptIn | None = None, view: ClusterView | None = None, **incident: Any
-    ) -> Proposal:
+    async def propose(self, *, job: Job | None = None, view: ClusterView | None = None, **incident: Any) -> Proposal:
         seen = job or await self.job()
         request = RecommendRequest(
             incident=an_incident(recommendation=None, **incident),
             attempt=an_attempt(),
             job=seen,
-            opt_in=opt_in or OptIn(opted_in=True),
             history=JobHistory(),
             view=view or ClusterView(),
         )
@@ -127,10 +124,14 @@ async def test_silence_of_slurm_is_an_error_to_be_tried_again() -> None:
 
 
 async def test_the_jobs_own_wish_lowers_the_mode_but_not_what_is_recommended() -> None:
-    site = Site().fail()
-    lowered = await site.propose(opt_in=OptIn(opted_in=True, mode=Mode.OBSERVE))
+    assert (await Site("backstay").fail().propose()).mode is Mode.AUTO
+    lowered = await Site("backstay:mode=observe").fail().propose()
     assert lowered.mode is Mode.OBSERVE
     assert lowered.recommendation.action is Action.RESTART_EXCLUDING
+
+
+async def test_a_job_whose_comment_no_longer_asks_for_backstay_is_only_observed() -> None:
+    assert (await Site("").fail().propose()).mode is Mode.OBSERVE
 
 
 async def test_the_terms_come_from_the_configuration() -> None:

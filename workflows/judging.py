@@ -34,6 +34,9 @@ ALL_JUDGEMENT = timedelta(hours=1)
 ALL_READING = timedelta(minutes=10)
 """All tries of reading evidence: two long ones, or many short ones. Better a restart on half the evidence than an hour of idle nodes."""
 
+_OPINIONS = (Attribute.ask_attrsvc, Attribute.ask_operator_service)
+"""Whom the configuration may name, in `Terms.opinions`, by the activity that asks."""
+
 
 class Judging:
     """Asks on behalf of one job's workflow."""
@@ -76,7 +79,7 @@ class Judging:
 
     async def attribute(self, incident: Incident) -> Incident:
         """Outside opinions, side by side, each with its deadline; no answer is an answer and delays nobody."""
-        asked = [name for name in self._memory.state.terms.opinions if name in ("ask_attrsvc", "ask_operator_service")]
+        asked = [method for method in _OPINIONS if method.__name__ in self._memory.state.terms.opinions]
         if asked:
             request = OpinionRequest(
                 incident_id=incident.id,
@@ -87,7 +90,7 @@ class Judging:
                 diagnosis=incident.diagnosis,
                 attribution=incident.attribution,
             )
-            opinions = await asyncio.gather(*(self._ask(name, request) for name in asked))
+            opinions = await asyncio.gather(*(self._ask(method, request) for method in asked))
             self._memory.change_incident(opinions=tuple(opinions))
         return self._memory.incident()
 
@@ -112,7 +115,6 @@ class Judging:
                 incident=incident,
                 attempt=self._memory.state.attempt,
                 job=self._memory.job_now(),
-                opt_in=self._memory.state.opt_in,
                 history=self._memory.state.history,
                 view=view,
             ),
@@ -145,8 +147,7 @@ class Judging:
             otherwise=Permission(granted=False, why="the cluster's guard rails did not answer within an hour"),
         )
 
-    async def _ask(self, name: str, request: OpinionRequest) -> Opinion:
-        method = Attribute.ask_attrsvc if name == "ask_attrsvc" else Attribute.ask_operator_service
+    async def _ask(self, method: Callable[[Attribute, OpinionRequest], Awaitable[Opinion]], request: OpinionRequest) -> Opinion:
         try:
             return await workflow.execute_activity_method(
                 method,
@@ -157,7 +158,7 @@ class Judging:
             )
         except ActivityError as error:
             raise_if_cancelled(error)
-            return Opinion(source=name.removeprefix("ask_"), note=f"no answer: {error.cause or error}"[:300])
+            return Opinion(source=method.__name__.removeprefix("ask_"), note=f"no answer: {error.cause or error}"[:300])
 
     async def _judge(
         self,
