@@ -19,10 +19,8 @@ LOOK_AGAIN = timedelta(seconds=1)
 
 
 class Candidates(Record):
-    """How many nodes remain, against how many are needed."""
+    """Whether enough nodes remain; `in_words` says how many, against how many are needed."""
 
-    needed: int
-    left: int
     enough: bool
     in_words: str
 
@@ -49,11 +47,11 @@ def candidates_after_excluding(job: Job, nodes: Sequence[Node], *, excluding: Co
         + (f"; of {len(unheard)} more Slurm does not know the state" if (unheard := unregistered_nodes(job, nodes)) else "")
     )
     if job.node_count is None:
-        return Candidates(needed=0, left=len(left), enough=False, in_words="Slurm did not say how many nodes the job needs")
+        return Candidates(enough=False, in_words="Slurm did not say how many nodes the job needs")
     if required_but_excluded:
         said = f"the job asks for {', '.join(required_but_excluded)} by name (--nodelist); excluding it could never start"
-        return Candidates(needed=needed, left=len(left), enough=False, in_words=said)
-    return Candidates(needed=needed, left=len(left), enough=len(left) >= needed, in_words=numbers)
+        return Candidates(enough=False, in_words=said)
+    return Candidates(enough=len(left) >= needed, in_words=numbers)
 
 
 def unregistered_nodes(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:

@@ -72,10 +72,7 @@ class SchedulerSettings(Record):
     cluster_name: str = ""
     min_job_age: timedelta | None = Field(default=None, description="how long slurmctld remembers an ended job")
     requeue_delay: timedelta | None = Field(default=None, description="how long a requeued job is not eligible")
-    kill_wait: timedelta | None = None
-    max_batch_requeue: int | None = None
     job_requeue: bool | None = Field(default=None, description="JobRequeue: requeue permitted by default")
-    job_file_append: bool | None = None
     slurm_user: str = ""
     accounting: bool | None = Field(default=None, description="whether sacct can answer")
 

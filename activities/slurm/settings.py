@@ -21,10 +21,7 @@ def settings_from(text: str) -> SchedulerSettings:
         cluster_name=values.get("ClusterName", ""),
         min_job_age=_seconds(values.get("MinJobAge")),
         requeue_delay=_requeue_delay(values),
-        kill_wait=_seconds(values.get("KillWait")),
-        max_batch_requeue=_leading_number(values.get("MaxBatchRequeue")),
         job_requeue=_yes(values.get("JobRequeue")),
-        job_file_append=_yes(values.get("JobFileAppend")),
         slurm_user=values.get("SlurmUser", "").partition("(")[0],
         accounting=_accounting(values.get("AccountingStorageType")),
     )

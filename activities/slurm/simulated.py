@@ -64,8 +64,8 @@ class SimulatedCluster:
     ) -> None:
         clock = clock or WallClock()
         self._settings = SchedulerSettings(
-            version="simulated", cluster_name=name, min_job_age=min_job_age, requeue_delay=requeue_delay, kill_wait=kill_wait,
-            max_batch_requeue=5, job_requeue=True, job_file_append=False, slurm_user="slurm", accounting=False,
+            version="simulated", cluster_name=name, min_job_age=min_job_age, requeue_delay=requeue_delay,
+            job_requeue=True, slurm_user="slurm", accounting=False,
         )  # fmt: skip
         names = [f"node-{number:03d}" for number in range(1, nodes + 1)] if isinstance(nodes, int) else list(nodes)
         self._nodes = {node: SimulatedNode(node, tuple(partitions), clock.now()) for node in names}

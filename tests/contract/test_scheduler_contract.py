@@ -68,7 +68,6 @@ async def test_the_settings_tell_the_times_that_matter(place: Place) -> None:
     settings = await place.scheduler.settings()
     assert settings.requeue_delay == timedelta(seconds=121)
     assert settings.min_job_age == timedelta(seconds=300)
-    assert settings.kill_wait == timedelta(seconds=5)
     assert settings.job_requeue is True
     assert settings.accounting is False
 

@@ -14,13 +14,12 @@ def test_settings_of_22_05() -> None:
     assert (settings.version, settings.cluster_name, settings.slurm_user) == ("22.05.8", "private", "root")
     assert settings.min_job_age == timedelta(minutes=5)
     assert settings.requeue_delay == timedelta(seconds=121)
-    assert settings.kill_wait == timedelta(seconds=5)
-    assert (settings.job_requeue, settings.job_file_append, settings.accounting) == (True, False, False)
+    assert (settings.job_requeue, settings.accounting) == (True, False)
 
 
 def test_settings_of_24_11() -> None:
     settings = settings_from(recorded("24.11", "config.txt").decode())
-    assert (settings.version, settings.max_batch_requeue, settings.requeue_delay) == ("24.11.5", 5, timedelta(seconds=121))
+    assert (settings.version, settings.requeue_delay) == ("24.11.5", timedelta(seconds=121))
 
 
 @pytest.mark.parametrize(
