@@ -1,10 +1,15 @@
-"""What a change of Slurm is asked with and what it answers: the vocabulary between `reschedule.py` and `workflows/recovery.py`."""
+"""What a change of Slurm is asked with and what it answers, and how a job shows what was done to it already. Pure.
+
+The vocabulary between `reschedule.py`, `workflows/recovery.py` and `backstay failopen`."""
 
 from datetime import datetime
 
 from pydantic import Field
 
-from activities.records import Job, Record
+from activities.records import Job, JobFlag, JobState, Record
+
+HOLD_MARK = "backstay-hold"
+"""Stands in AdminComment of a job that we hold; `backstay failopen` releases what carries it."""
 
 
 class MutationRequest(Record):
@@ -52,3 +57,23 @@ class ReleaseNotSeen(MutationNotSeen): ...
 
 
 class CancelNotSeen(MutationNotSeen): ...
+
+
+def already_requeued(job: Job, request: MutationRequest) -> str | None:
+    """How the job shows that its failed attempt was requeued, by whomever; None when it was not."""
+    if job.restart_count > request.restart_count:
+        return f"restart count went from {request.restart_count} to {job.restart_count}"
+    if job.state is JobState.PENDING or {JobFlag.REQUEUED, JobFlag.REQUEUE_HOLD} & set(job.flags):
+        return "the job waits in the queue"
+    return None
+
+
+def has_run_since(job: Job, restart_count: int) -> bool:
+    """True when a later attempt than `restart_count` has begun to run, or has even ended."""
+    started = job.state is not JobState.PENDING and job.state is not JobState.UNKNOWN and not job.is_ending
+    return job.restart_count > restart_count and started
+
+
+def carries_our_mark(job: Job) -> bool:
+    """True for a job whose hold, if it is held, is ours."""
+    return job.admin_comment.startswith(HOLD_MARK)

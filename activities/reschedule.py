@@ -14,6 +14,7 @@ from temporalio import activity
 
 from activities.beat import beating
 from activities.mutation import (
+    HOLD_MARK,
     CancelNotSeen,
     ExclusionNotSeen,
     ExpediteNotSeen,
@@ -21,9 +22,12 @@ from activities.mutation import (
     MutationResult,
     ReleaseNotSeen,
     RequeueNotSeen,
+    already_requeued,
+    carries_our_mark,
+    has_run_since,
 )
 from activities.placement import candidates_after_excluding, looks
-from activities.records import Job, JobFlag, JobState, NodeState
+from activities.records import Job, JobState, NodeState
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import (
     REQUEUED_HELD,
@@ -35,9 +39,6 @@ from activities.slurm.scheduler import (
     SchedulerRefused,
     SchedulerSettings,
 )
-
-HOLD_MARK = "backstay-hold"
-"""Stands in AdminComment of a job that we hold; `backstay failopen` releases what carries it."""
 
 DRAIN_PREFIX = "backstay: "
 """Begins every drain reason of ours, so that whoever undrains a node knows where to ask."""
@@ -107,28 +108,20 @@ class Reschedule:
             job = await self._scheduler.job(request.job_id)
         except JobUnknown as forgotten:
             return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
-        if requeued := self._already_requeued(job, request):
-            if may_have_sent and not _has_run_since(job, request.restart_count):
-                held = self._holds(job) or (job.reason == REQUEUED_HELD and await self._must_hold())
-                if held and not self._holds(job):
+        if requeued := already_requeued(job, request):
+            if may_have_sent and not has_run_since(job, request.restart_count):
+                held = carries_our_mark(job) or (job.reason == REQUEUED_HELD and await self._must_hold())
+                if held and not carries_our_mark(job):
                     await self._mark_hold(request)
                 return self._done(step, job, f"{requeued}; not repeated", held=held)
             by_slurm = await self._slurm_requeued(job, request)
             return self._superseded(step, job, requeued).model_copy(update={"by_slurm": by_slurm})
-        if job.state is JobState.CANCELLED:
-            return self._superseded(step, job, "someone cancelled the job")
-        if job.state is JobState.COMPLETED and not job.derived_exit_code:
-            return self._superseded(step, job, "the job has completed")
-        if job.is_batch is not True:
-            return self._refused(step, "not a batch job: Slurm cannot requeue srun or salloc allocations")
+        if not_to_be := self._not_to_be_requeued(step, job, request):
+            return not_to_be
         if job.may_requeue is False:
-            if not request.override_no_requeue:
-                return self._refused(step, "submitted with --no-requeue, and policy.override_no_requeue is off")
-            if job.state.is_ended:
-                return self._refused(step, "submitted with --no-requeue, and Slurm takes Requeue=1 only before a job ends; resubmit it")
             await self._scheduler.permit_requeue(request.job_id)
         # What a person holds stays in the queue by itself; a hold of ours on top of theirs would be released with it.
-        held_by_a_person = job.is_held_once_requeued and not self._holds(job)
+        held_by_a_person = job.is_held_once_requeued and not carries_our_mark(job)
         hold = not held_by_a_person and await self._must_hold()
         if hold and not job.state.is_ended:
             await self._mark_hold(request)
@@ -143,7 +136,7 @@ class Reschedule:
             # Slurm refuses every update of an ended job, so here the mark can only follow the hold.
             hold = await self._mark_or_release(request)
         job = await self._scheduler.job(request.job_id)
-        if not self._already_requeued(job, request):
+        if not already_requeued(job, request):
             raise RequeueNotSeen(f"job {request.job_id}: requeue was accepted, but the job is still {job.state}; looking again")
         return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold)
 
@@ -157,10 +150,10 @@ class Reschedule:
         while True:
             job = await self._scheduler.job(request.job_id)
             if job.state is JobState.PENDING and not job.is_ending:
-                return self._done(step, job, f"pending ({job.reason or 'no reason given'})", held=self._holds(job))
+                return self._done(step, job, f"pending ({job.reason or 'no reason given'})", held=carries_our_mark(job))
             if job.state is JobState.CANCELLED:
                 return self._superseded(step, job, "someone cancelled the job")
-            if _has_run_since(job, request.restart_count):
+            if has_run_since(job, request.restart_count):
                 return self._superseded(step, job, f"the next attempt is {job.state} already")
             activity.heartbeat(f"{job.state} {' '.join(job.flags)}".strip())
             await self._pause(LOOK_EVERY.total_seconds())
@@ -205,7 +198,7 @@ class Reschedule:
         """`StartTime=now`, only once PENDING: gives back the requeue delay. A job that runs already needs none."""
         step = "expedite"
         job = await self._scheduler.job(request.job_id)
-        if _has_run_since(job, request.restart_count):
+        if has_run_since(job, request.restart_count):
             return self._done(step, job, f"already {job.state}")
         if job.state is not JobState.PENDING or job.is_ending:
             return self._superseded(step, job, f"the job is {job.state}")
@@ -230,7 +223,7 @@ class Reschedule:
         """Releases a hold of ours, gives what is left of the requeue delay back and takes our mark away. A hold of another hand stays."""
         step = "release_job"
         job = await self._scheduler.job(request.job_id)
-        if not self._holds(job) and job.is_held:
+        if not carries_our_mark(job) and job.is_held:
             return self._superseded(step, job, f"someone else holds the job ({job.reason})")
         if job.is_held:
             await self._past_the_second_of_its_kill(job)
@@ -241,7 +234,7 @@ class Reschedule:
         if job.state is JobState.PENDING and job.eligible_at is not None and job.eligible_at > self._clock.now():
             await self._scheduler.start_now(request.job_id)  # a release alone leaves the job waiting for its begin time
             job = await self._scheduler.job(request.job_id)
-        if self._holds(job):
+        if carries_our_mark(job):
             await self._scheduler.set_admin_comment(request.job_id, "")
         return self._done(step, job, "released")
 
@@ -309,21 +302,25 @@ class Reschedule:
         settings: SchedulerSettings = await self._scheduler.settings()
         return settings.requeue_delay is not None and settings.requeue_delay < SHORTEST_USEFUL_DELAY
 
-    def _already_requeued(self, job: Job, request: MutationRequest) -> str | None:
-        if job.restart_count > request.restart_count:
-            return f"restart count went from {request.restart_count} to {job.restart_count}"
-        if job.state is JobState.PENDING or {JobFlag.REQUEUED, JobFlag.REQUEUE_HOLD} & set(job.flags):
-            return "the job waits in the queue"
+    def _not_to_be_requeued(self, step: str, job: Job, request: MutationRequest) -> MutationResult | None:
+        """Why a job that nobody has requeued yet is not requeued by us either; None where nothing speaks against it."""
+        if job.state is JobState.CANCELLED:
+            return self._superseded(step, job, "someone cancelled the job")
+        if job.state is JobState.COMPLETED and not job.derived_exit_code:
+            return self._superseded(step, job, "the job has completed")
+        if job.is_batch is not True:
+            return self._refused(step, "not a batch job: Slurm cannot requeue srun or salloc allocations")
+        if job.may_requeue is False and not request.override_no_requeue:
+            return self._refused(step, "submitted with --no-requeue, and policy.override_no_requeue is off")
+        if job.may_requeue is False and job.state.is_ended:
+            return self._refused(step, "submitted with --no-requeue, and Slurm takes Requeue=1 only before a job ends; resubmit it")
         return None
 
     async def _slurm_requeued(self, job: Job, request: MutationRequest) -> bool:
         """Slurm itself requeues the jobs of a node it gives up; one that runs again, or that a person holds, needs nothing of us."""
-        if job.is_held or _has_run_since(job, request.restart_count):
+        if job.is_held or has_run_since(job, request.restart_count):
             return False
         return any(node.is_lost and node.name in request.ran_on for node in await self._scheduler.nodes())
-
-    def _holds(self, job: Job) -> bool:
-        return job.admin_comment.startswith(HOLD_MARK)
 
     async def _refused_or_done(self, step: str, request: MutationRequest, why: str) -> MutationResult:
         """A refusal may only mean that the first of two sends arrived: look before believing it."""
@@ -331,9 +328,9 @@ class Reschedule:
             job = await self._scheduler.job(request.job_id)
         except JobUnknown:
             return self._refused(step, why)
-        if requeued := self._already_requeued(job, request):
-            return self._done(step, job, requeued, held=self._holds(job))
-        if self._holds(job):
+        if requeued := already_requeued(job, request):
+            return self._done(step, job, requeued, held=carries_our_mark(job))
+        if carries_our_mark(job):
             await self._scheduler.set_admin_comment(request.job_id, "")  # or a later hold of the user's would pass for ours
         return self._refused(step, why, job=job)
 
@@ -347,9 +344,3 @@ class Reschedule:
 
     def _refused(self, step: str, why: str, *, job: Job | None = None) -> MutationResult:
         return MutationResult(step=step, at=self.now(), refused=why, detail=why, job=job)
-
-
-def _has_run_since(job: Job, restart_count: int) -> bool:
-    """True when a later attempt than `restart_count` has begun to run, or has even ended."""
-    started = job.state is not JobState.PENDING and job.state is not JobState.UNKNOWN and not job.is_ending
-    return job.restart_count > restart_count and started

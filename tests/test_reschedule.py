@@ -9,6 +9,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.mutation import (
+    HOLD_MARK,
     CancelNotSeen,
     ExclusionNotSeen,
     ExpediteNotSeen,
@@ -18,7 +19,7 @@ from activities.mutation import (
     RequeueNotSeen,
 )
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
-from activities.reschedule import DRAIN_PREFIX, HOLD_MARK, Reschedule
+from activities.reschedule import DRAIN_PREFIX, Reschedule
 from activities.slurm.clock import ManualClock
 from activities.slurm.scheduler import JobFinished, PermissionDenied, SchedulerUnreachable
 from activities.slurm.simulated import REQUEUE_DELAY, SimulatedCluster

@@ -1,6 +1,6 @@
 """`failopen` releases what Backstay holds, and nothing else, with Slurm alone."""
 
-from activities.reschedule import HOLD_MARK
+from activities.mutation import HOLD_MARK
 from activities.slurm.simulated import SimulatedCluster
 from workers.commands.failopen import Ending, is_held_by_us, release_all
 

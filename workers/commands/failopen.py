@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import typer
 
+from activities.mutation import carries_our_mark
 from activities.records import Job, JobState, Record
-from activities.reschedule import HOLD_MARK
 from activities.slurm.scheduler import JobUnknown, Scheduler, SchedulerRefused
 from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
@@ -52,7 +52,7 @@ async def release_all(scheduler: Scheduler) -> Sequence[Release]:
 
 def is_held_by_us(job: Job) -> bool:
     """Held, waiting, and marked as ours."""
-    return job.is_held and job.state is JobState.PENDING and job.admin_comment.startswith(HOLD_MARK)
+    return job.is_held and job.state is JobState.PENDING and carries_our_mark(job)
 
 
 async def _release(scheduler: Scheduler, job_id: str) -> Release:
