@@ -5,7 +5,7 @@ Each takes the cluster's memory and gives back its next state with the answer. T
 
 from pydantic import Field
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.beat import beating
 from activities.cluster_desk import IncidentReport
@@ -122,7 +122,9 @@ class Guarding:
             ApplicationError: this person may not; the update fails with that sentence, and nothing changes.
         """
         if self._approvers and actor not in self._approvers:
-            raise ApplicationError(f"{actor} is not among policy.approvers", type="NotAnApprover", non_retryable=True)
+            refusal = f"{actor} is not among policy.approvers"
+            # An answer and no failure of the worker's: BENIGN keeps its traceback out of the log.
+            raise ApplicationError(refusal, type="NotAnApprover", non_retryable=True, category=ApplicationErrorCategory.BENIGN)
 
     def _cleared(self, state: ClusterState, nodes: tuple[Node, ...]) -> ClusterState:
         """Expired entries and rebooted nodes leave the ledger whenever it is looked at."""
