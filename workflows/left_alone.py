@@ -28,7 +28,8 @@ def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, st
         case DecisionKind.EXPIRED, _ if proposal.withheld:
             return OutcomeState.HELD, f"{proposal.withheld}; nobody approved it before it expired ({recommendation.expiry_reason})"
         case DecisionKind.EXPIRED, _:
-            return OutcomeState.NOT_ACTED, f"expired: {recommendation.expiry_reason or 'nobody decided in time'}"
+            reason = f" ({recommendation.expiry_reason})" if recommendation.expiry_reason else ""
+            return OutcomeState.NOT_ACTED, f"expired: nobody decided in time{reason}"
         case DecisionKind.REJECTED, _:
             return OutcomeState.NOT_ACTED, f"rejected by {decision.actor}: {decision.reason or 'no reason given'}"
         case _, Action.STOP:

@@ -113,6 +113,13 @@ def test_a_job_needs_nobody_once_something_is_done_about_it(changes: dict[str, A
     assert job_row(a_held_job(**changes))["needs_you"] is None
 
 
+def test_what_nobody_decided_in_time_is_left_to_a_person_until_somebody_acts() -> None:
+    expired = an_incident(decision=a_decision(DecisionKind.EXPIRED), outcome=Outcome(state=OutcomeState.NOT_ACTED, summary="expired"))
+    assert job_row(a_held_job(incidents=(expired,)))["needs_you"] == "held"
+    restarted = expired.model_copy(update={"outcome": Outcome(state=OutcomeState.RECOVERED)})
+    assert job_row(a_held_job(incidents=(restarted,)))["needs_you"] is None
+
+
 @pytest.mark.parametrize("outcome", [state for state in OutcomeState if state not in (OutcomeState.HELD, OutcomeState.FAILED)])
 def test_what_was_decided_and_done_needs_nobody(outcome: OutcomeState) -> None:
     assert job_row(a_held_job(incidents=(an_incident(outcome=Outcome(state=outcome)),)))["needs_you"] is None

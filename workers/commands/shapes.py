@@ -12,6 +12,7 @@ from typing import Any
 from activities.records import (
     Attribution,
     Decision,
+    DecisionKind,
     Diagnosis,
     Incident,
     Judgement,
@@ -82,7 +83,7 @@ class Need(StrEnum):
     """Why a job's line asks for a person."""
 
     DECISION = "decision"  # a recommendation waits for approval
-    HELD = "held"  # nothing was done and nothing will be: policy or a guard rail left it to a person
+    HELD = "held"  # nothing was done and nothing will be: policy or a guard rail left it to a person, or nobody decided in time
     FAILED = "failed"  # what was to be done could not be done
 
 
@@ -99,6 +100,9 @@ def needs_you(state: TrainingJobState, progress: Progress) -> Need | None:
         newest.progress.checkpoint_iteration or 0
     ):
         return None  # it writes checkpoints again
+    expired = newest.decision is not None and newest.decision.kind is DecisionKind.EXPIRED
+    if expired and newest.outcome.state is OutcomeState.NOT_ACTED:
+        return Need.HELD
     return {OutcomeState.HELD: Need.HELD, OutcomeState.FAILED: Need.FAILED}.get(newest.outcome.state)
 
 
