@@ -275,12 +275,13 @@ def _milestone_in_words(milestone: str, seen: WatchResult, request: WatchRequest
     match milestone:
         case "running":
             nodes = seen.job.nodes if seen.job else ()
-            barred = sorted(set(nodes) & set(request.excluded_nodes))
-            off = f", off {', '.join(request.excluded_nodes)}" if request.excluded_nodes and not barred else ""
-            on_barred = f"; it runs on excluded {', '.join(barred)}" if barred else ""
-            return f"on {', '.join(nodes)}{off}{on_barred}"
+            off = f", off {', '.join(request.excluded_nodes)}" if request.excluded_nodes and not seen.on_excluded else ""
+            on_excluded = f"; it runs on excluded {', '.join(seen.on_excluded)}" if seen.on_excluded else ""
+            return f"on {', '.join(nodes)}{off}{on_excluded}"
         case "stepping":
-            return f"iteration {seen.progress.iteration}, resumed at {seen.progress.first_iteration}"
+            began = f"{'began' if seen.started_over else 'resumed'} at {seen.progress.first_iteration}"
+            short = f", not from checkpoint {request.resumed_from}" if seen.started_over else ""
+            return f"iteration {seen.progress.iteration}, {began}{short}"
         case _:
             before = "none" if request.checkpoint_before is None else request.checkpoint_before
             return f"checkpoint {seen.progress.checkpoint_iteration}, newer than {before}"

@@ -193,12 +193,13 @@ def hangs(*, checkpoint: int | None = 100) -> Seen:
     return seen
 
 
-def reaches(*, iteration: int = 121, checkpoint: int | None = 100) -> Seen:
+def reaches(*, iteration: int = 121, checkpoint: int | None = 100, first_iteration: int = 101) -> Seen:
     """The milestone that was asked for."""
 
     async def seen(world: World, request: WatchRequest) -> WatchResult:
-        progress = some_progress(iteration, first_iteration=101, checkpoint_iteration=checkpoint)
-        return await _result(world, WatchEnd.REACHED, progress=progress)
+        progress = some_progress(iteration, first_iteration=first_iteration, checkpoint_iteration=checkpoint)
+        seen = await _result(world, WatchEnd.REACHED, progress=progress)
+        return seen.model_copy(update={"started_over": request.resumed_from is not None and first_iteration < request.resumed_from})
 
     return seen
 

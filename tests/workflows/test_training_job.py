@@ -113,6 +113,15 @@ async def test_auto_restarts_off_the_suspect_and_calls_it_recovered_only_at_a_ne
     assert world.asked[1].excluded_nodes == ("node-002",)
 
 
+async def test_an_attempt_that_did_not_load_the_checkpoint_is_told_not_to_have_resumed(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), reaches(), reaches(iteration=9, first_iteration=1), reaches(checkpoint=120), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
+    assert stepping == "iteration 9, began at 1, not from checkpoint 100"
+
+
 async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.OBSERVE))
     world.script.append(crashes())
