@@ -299,7 +299,9 @@ def test_after_a_truncation_the_new_content_comes_whole(
         written = begin + _play(log, steps, seen)
         if hands_over:
             log.hand_over()
-        seen += log.read_all()
+        # Before Linux 6.13 two writes within some milliseconds get one time: the same size then means another look (see above).
+        for _ in range(12):
+            seen += log.read_all()
         assert seen == [line for line in written.split(b"\n") if line]
 
 
