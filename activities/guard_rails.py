@@ -41,14 +41,13 @@ def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: date
         limits: the operator's bounds.
         now: the time, UTC.
     """
-    excluded = _excluded_in(state, request.partition, now)
     if any(action.incident_id == request.incident_id for action in state.actions):
-        return Permission(granted=True, why="granted before, for this incident", excluded_now=excluded)
+        return Permission(granted=True, why="granted before, for this incident")
     if state.breaker.tripped_at is not None:
         by = f" by {state.breaker.tripped_by}" if state.breaker.tripped_by else ""
         since = f"the breaker is tripped since {_clock(state.breaker.tripped_at)}{by}"
         why = f"{since}: {state.breaker.reason}; a person resets it with `backstay breaker reset`"
-        return Permission(granted=False, why=why, excluded_now=excluded)
+        return Permission(granted=False, why=why)
     recent = [action for action in state.actions if action.at > now - limits.window]
     if len(recent) >= limits.actions_per_window:
         free_at = sorted(action.at for action in recent)[-limits.actions_per_window] + limits.window
@@ -56,23 +55,20 @@ def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: date
             f"{len(recent)} actions in the last {_span(limits.window)}, policy.limits.actions_per_window allows "
             f"{limits.actions_per_window}; the next may be made at {_clock(free_at)}"
         )
-        return Permission(granted=False, why=why, excluded_now=excluded)
+        return Permission(granted=False, why=why)
+    excluded = _excluded_in(state, request.partition, now)
     would_be = set(excluded) | set(request.suspects or request.exclude_nodes)
     allowed = most_excluded(limits, request.partition_nodes)
     grows = len(would_be) > len(excluded)
     if grows and len(would_be) > 1 and request.partition_nodes == 0:
-        return Permission(
-            granted=False, why="the size of the partition is not known, so its share cannot be counted", excluded_now=excluded
-        )
+        return Permission(granted=False, why="the size of the partition is not known, so its share cannot be counted")
     if grows and len(would_be) > allowed:
         why = (
             f"{len(would_be)} of {request.partition_nodes} nodes of partition {request.partition or '(all)'} would be excluded at once "
             f"({', '.join(sorted(would_be))}), policy.limits.excluded_fraction {limits.excluded_fraction:g} allows {allowed}"
         )
-        return Permission(granted=False, why=why, excluded_now=excluded)
-    return Permission(
-        granted=True, why=f"{len(would_be)} of at most {allowed} nodes excluded, {len(recent)} actions in the window", excluded_now=excluded
-    )
+        return Permission(granted=False, why=why)
+    return Permission(granted=True, why=f"{len(would_be)} of at most {allowed} nodes excluded, {len(recent)} actions in the window")
 
 
 def most_excluded(limits: Limits, partition_nodes: int) -> int:

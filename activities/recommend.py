@@ -20,7 +20,6 @@ from activities.records import (
     Action,
     Attempt,
     ClusterView,
-    Diagnosis,
     Incident,
     Job,
     JobHistory,
@@ -45,7 +44,6 @@ class Proposal(Record):
     """A recommendation, and the terms on which it may be carried out, read from the configuration at this moment."""
 
     recommendation: Recommendation
-    diagnosis: Diagnosis
     mode: Mode
     suspects: tuple[str, ...] = Field(default=(), description="those of the excluded nodes that this incident implicates")
     changes_slurm: bool = Field(default=False, description="carrying it out would change something in Slurm")
@@ -109,7 +107,6 @@ class Recommend:
         cancels = recommendation.action is Action.STOP and still_runs and policy.stop_cancels_running
         return Proposal(
             recommendation=recommendation,
-            diagnosis=incident.diagnosis,
             mode=mode,
             suspects=tuple(sorted(set(suspect_nodes(situation, policy)) & set(recommendation.exclude_nodes))),
             changes_slurm=recommendation.action in (Action.RESTART, Action.RESTART_EXCLUDING) or cancels,

@@ -84,7 +84,7 @@ def test_the_share_of_excluded_nodes_is_bounded_with_the_numbers() -> None:
     refused = weigh(a_request(), state, LIMITS, after(60))
     assert not refused.granted
     assert "6 of 100 nodes" in refused.why
-    assert refused.excluded_now == ("node-010", "node-011", "node-012", "node-013", "node-014")
+    assert "node-010, node-011, node-012, node-013, node-014" in refused.why
 
 
 def test_one_node_may_always_be_excluded_and_a_plain_restart_adds_none() -> None:

@@ -121,7 +121,7 @@ class Judging:
             otherwise=no_proposal(incident, self._memory.state.mode),
         )
         self._memory.update(mode=proposal.mode)
-        self._memory.change_incident(recommendation=proposal.recommendation, diagnosis=proposal.diagnosis)
+        self._memory.change_incident(recommendation=proposal.recommendation)
         recommendation = proposal.recommendation
         self._memory.story().step("recommended", f"{recommendation.in_short}: {recommendation.why}", recommended=True)
         return proposal

@@ -74,6 +74,5 @@ def no_proposal(incident: Incident, mode: Mode) -> Proposal:
     held = Recommendation(action=Action.HOLD, why="no recommendation could be made; see the warnings", rule="built-in: nothing known")
     return Proposal(
         recommendation=held.sealed(incident_id=incident.id, restart_count=incident.restart_count),
-        diagnosis=incident.diagnosis,
         mode=mode,
     )

@@ -103,4 +103,3 @@ class Permission(Record):
 
     granted: bool
     why: str
-    excluded_now: tuple[str, ...] = Field(default=(), description="nodes excluded in the partition at this moment, before the action")
