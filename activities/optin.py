@@ -36,6 +36,7 @@ _YES = ("on", "yes", "true", "1", "enable", "enabled", "")
 _AFTER_WORD = re.compile(r"\s*[:=]\s*|[\s,]+(?=(?:" + "|".join(_KEYS) + r")=)", re.IGNORECASE)
 _LOOSE_COMMA = re.compile(r",\s+(?=[\w-]+\s*[=:]|$)")
 _PATTERN_KEY = re.compile(r"\bprogress(?:_pattern)?[=:]", re.IGNORECASE)
+_KEY_BEYOND = re.compile(r"[;\s]+(?P<key>" + "|".join(_KEYS) + r")=", re.IGNORECASE)
 _NEXT_KEY = re.compile(r",\s*(?=(?:" + "|".join(_KEYS) + r")\s*[=:])", re.IGNORECASE)
 
 
@@ -120,12 +121,19 @@ def _from_words(rest: str) -> OptIn:
     pattern = _PATTERN_KEY.search(rest)
     before = _LOOSE_COMMA.sub(",", rest[: pattern.start()] if pattern else rest)
     if pattern is None or re.search(r"[;\s]", before):
-        said = re.split(r"[;\s]", before, maxsplit=1)[0].rstrip("}")  # `{backstay:true}`
+        said = re.split(r"[;\s]", before, maxsplit=1)[0]
+        beyond = before[len(said) :] + (rest[pattern.start() :] if pattern else "")
+        said = said.rstrip("}")  # `{backstay:true}`
     else:
         # A regular expression may hold spaces and commas: from `progress=` on, only a semicolon ends it.
-        said = before + rest[pattern.start() :].split(";", 1)[0]
-    said = said.strip().rstrip(",")
-    return _from_pairs(_split_pairs(said))
+        said, mark, behind = rest[pattern.start() :].partition(";")
+        said, beyond = before + said, mark + behind
+    opt_in = _from_pairs(_split_pairs(said.strip().rstrip(",")))
+    unread = _KEY_BEYOND.match(beyond)
+    if unread is None:
+        return opt_in
+    warning = _warning(f"{unread['key']}= behind a semicolon or a space is not read", "separate the keys by commas alone")
+    return opt_in.model_copy(update={"warnings": (*opt_in.warnings, warning)})
 
 
 def _split_pairs(said: str) -> list[tuple[str, str]]:
