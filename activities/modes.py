@@ -6,13 +6,18 @@ from activities.records import Mode, OptIn
 _ORDER = tuple(Mode)
 
 
+def highest_mode(policy: PolicySection) -> Mode:
+    """The most that a job's own comment may ask for: `policy.highest_mode`, and never less than what holds without one."""
+    return max(policy.mode, policy.highest_mode, key=_ORDER.index)
+
+
 def mode_for(opt_in: OptIn, policy: PolicySection) -> tuple[Mode, str | None]:
     """The mode that holds for a job, and a warning where its own wish was cut.
 
     A job may always ask for less than `policy.mode`. It may ask for more only up to `policy.highest_mode`: a new
     installation observes, and a comment alone never makes it act without a person.
     """
-    highest = max(policy.mode, policy.highest_mode, key=_ORDER.index)
+    highest = highest_mode(policy)
     wish = opt_in.mode
     if wish is None:
         return policy.mode, None

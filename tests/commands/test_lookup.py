@@ -1,13 +1,19 @@
 """What `show` and `jobs` learn from activities in flight: where a watch stands, what it cannot see, which step is tried again."""
 
+import asyncio
+import re
+from uuid import uuid4
+
+import pytest
 from temporalio.api.common.v1 import ActivityType, Payload, Payloads
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.records import Cursor, Progress
-from workers.commands.lookup import live_from, unwatched
+from workers.commands.errors import CommandFailed
+from workers.commands.lookup import find_job, live_from, unwatched
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -63,3 +69,21 @@ def test_a_workflow_ended_by_hand_is_not_shown_as_if_it_watched_on() -> None:
     [said] = unwatched(WorkflowExecutionStatus.TERMINATED)
     assert "(terminated), so nobody watches this job any more" in said
     assert unwatched(WorkflowExecutionStatus.RUNNING) == unwatched(WorkflowExecutionStatus.COMPLETED) == ()
+
+
+@pytest.mark.parametrize(
+    ("job_id", "mend"), [("26", "name one, such as 26_7"), ("26+1", "by its leader: 26"), ("27", "see `backstay jobs --all`")]
+)
+async def test_whoever_names_an_array_or_a_component_is_told_what_to_name_instead(client: Client, job_id: str, mend: str) -> None:
+    cluster = uuid4().hex
+    await client.start_workflow("TrainingJob", id=f"job/{cluster}/26_7/1795991940", task_queue="nobody")
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await find_job(client, cluster, "26_7")
+            except CommandFailed:  # not listed yet: the server's lists come a moment after its histories
+                await asyncio.sleep(0.05)
+            else:
+                break
+    with pytest.raises(CommandFailed, match=re.escape(mend)):
+        await find_job(client, cluster, job_id)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from activities.records import Outcome, OutcomeState
-from tests.builders import a_job, a_recommendation, an_incident, some_evidence
+from tests.builders import a_job, a_recommendation, an_excerpt, an_incident, some_evidence
 from tests.commands.states import a_state
 from workers.commands.jobs import LONGEST_NAME, as_table
 from workers.commands.lookup import Found
@@ -74,6 +74,12 @@ def test_what_the_state_and_the_live_watch_both_warn_of_is_said_once() -> None:
     assert warnings_of(state, live) == ("no log file is known", "not a batch job", "no worker answers")
     assert sum("no log file is known" in line for line in job_in_words(state, extra_warnings=live)) == 1
     assert job_document(state, extra_warnings=live)["warnings"] == list(warnings_of(state, live))
+
+
+def test_where_the_evidence_was_kept_is_told_to_whoever_would_resubmit_the_job() -> None:
+    kept = [an_excerpt("#!/bin/bash", stored_at=f"/var/lib/backstay/i-1/{name}") for name in ("batch_script.sh", "log-1.txt")]
+    incident = an_incident(evidence=some_evidence().model_copy(update={"excerpts": (*kept, an_excerpt("in the history only"))}))
+    assert "  evidence: /var/lib/backstay/i-1: batch_script.sh, log-1.txt" in list(job_in_words(a_state(incidents=(incident,))))
 
 
 def test_what_could_not_be_captured_is_told_where_the_evidence_is_counted_on() -> None:

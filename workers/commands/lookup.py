@@ -76,8 +76,18 @@ async def find_job(client: Client, cluster: str, job_id: str) -> WorkflowExecuti
         if newest is None or _order(execution) > _order(newest):
             newest = execution
     if newest is None:
-        raise CommandFailed(f"no job {job_id} is known on cluster {cluster}; see `backstay jobs --all`")
+        raise CommandFailed(f"no job {job_id} is known on cluster {cluster}; {await _mend(client, cluster, job_id)}")
     return newest
+
+
+async def _mend(client: Client, cluster: str, job_id: str) -> str:
+    """What to name instead: a task of an array, the leader of a heterogeneous job."""
+    leader = job_id.partition("+")[0]
+    if leader != job_id:
+        return f"a heterogeneous job is followed by its leader: {leader}"
+    async for execution in client.list_workflows(f"WorkflowId STARTS_WITH {_quoted(f'job/{cluster}/{job_id}_')}", limit=1):
+        return f"an array is followed task by task: name one, such as {execution.id.split('/')[2]}"
+    return "see `backstay jobs --all`"
 
 
 def _order(execution: WorkflowExecution) -> tuple[int, float]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from activities.configuration import PolicySection
+from activities.modes import highest_mode
 from activities.policy import Spoken, default_rules, in_words
 from workers.commands.errors import BadUsage
 from workers.commands.options import ConfigOption, JsonOption, open_configuration
@@ -50,7 +51,7 @@ def _row(spoken: Spoken) -> dict[str, str]:
 
 def _limits_in_words(section: PolicySection) -> Iterator[str]:
     limits = section.limits
-    yield f"mode {section.mode.value}; a job's own comment may ask for {section.highest_mode.value} at most"
+    yield f"mode {section.mode.value}; a job's own comment may ask for {highest_mode(section).value} at most"
     yield (
         f"restarts of one job: {limits.restarts} in all, {limits.restarts_without_checkpoint} in a row without a new checkpoint, "
         f"{limits.same_cause} for one cause without progress"

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from activities.records import Action, Diagnosis, Incident, Progress, Recommendation, Suspect
+from activities.records import Action, Diagnosis, Evidence, Incident, Progress, Recommendation, Suspect
 from workers.commands.shapes import pending_recommendation, warnings_of
 from workers.commands.terminal import printable
 from workflows.state import TrainingJobState
@@ -46,6 +47,7 @@ def incident_in_words(incident: Incident) -> Iterator[str]:
     yield f"  began {clock(symptom.onset)}, detected {clock(symptom.detected_at)} UTC"
     yield from diagnosis_in_words(incident.diagnosis)
     # Whoever would resubmit the job, or look into it, counts on what was captured.
+    yield from (f"  evidence: {line}" for line in stored_evidence_in_words(incident.evidence))
     yield from (f"  evidence lacks: {printable(what)}" for what in (incident.evidence.unreadable if incident.evidence else ()))
     yield from (f"  suspect: {line}" for line in suspects_in_words(incident.attribution.suspects))
     if not incident.attribution.suspects:
@@ -62,6 +64,13 @@ def incident_in_words(incident: Incident) -> Iterator[str]:
     yield f"  outcome: {outcome.state.value.replace('_', ' ')}" + (f", {outcome.summary}" if outcome.summary else "")
     for step in outcome.steps:
         yield f"    {clock(step.at)}  {step.name}" + (f": {step.detail}" if step.detail else "")
+
+
+def stored_evidence_in_words(evidence: Evidence | None) -> Iterator[str]:
+    """Where files were kept, and which: `/var/lib/backstay/…: batch_script.sh, log-1.txt`."""
+    kept = [Path(excerpt.stored_at) for excerpt in (evidence.excerpts if evidence else ()) if excerpt.stored_at]
+    for directory in dict.fromkeys(path.parent for path in kept):
+        yield f"{directory}: {', '.join(path.name for path in kept if path.parent == directory)}"
 
 
 def diagnosis_in_words(diagnosis: Diagnosis) -> Iterator[str]:
