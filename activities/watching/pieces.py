@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from activities.diagnosis import signals
 from activities.diagnosis.causes import cause_of
 from activities.logs.progress import MarkKind, ProgressMark, ProgressReader
 from activities.records import Domain, FatalLine, SymptomKind
@@ -22,27 +23,10 @@ _ENDING_SYMPTOMS = (SymptomKind.CRASH, SymptomKind.HANG, SymptomKind.NODE_FAULT)
 _JOB_CANCELLED = re.compile(rb"[*]{3} JOB \S+ ON \S+ CANCELLED AT [^\r\n]*")
 
 
-class FatalLineFound(Protocol):
-    """What the engine tells of a fatal line (activities/diagnosis/signals.py)."""
-
-    @property
-    def signature(self) -> str: ...
-    @property
-    def cause(self) -> str: ...
-    @property
-    def is_primary(self) -> bool: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def rank(self) -> int | None: ...
-    @property
-    def node(self) -> str | None: ...
-
-
 class FatalLines(Protocol):
     """The part of the diagnosis engine that a live log is followed with."""
 
-    def fatal_lines(self, data: bytes) -> Sequence[FatalLineFound]:
+    def fatal_lines(self, data: bytes) -> Sequence[signals.FatalLine]:
         """The fatal lines of `data`, in order."""
 
 
@@ -84,7 +68,7 @@ class PieceReader:
         return Piece(output_at, marks, self._first_fatal(data, ending, marks, output_at, now), told_to_end, is_live)
 
     def _first_fatal(
-        self, data: bytes, found: Sequence[FatalLineFound], marks: Sequence[ProgressMark], output_at: datetime, now: datetime
+        self, data: bytes, found: Sequence[signals.FatalLine], marks: Sequence[ProgressMark], output_at: datetime, now: datetime
     ) -> FatalLine | None:
         """`found`: the lines of `data` that end a job."""
         after = 0
@@ -108,17 +92,17 @@ class PieceReader:
             is_certain=_is_certain(first),
         )
 
-    def _ending_lines(self, data: bytes) -> list[FatalLineFound]:
+    def _ending_lines(self, data: bytes) -> list[signals.FatalLine]:
         return [line for line in self._engine.fatal_lines(data) if _ends_a_job(line)] if self._engine is not None else []
 
 
-def _ends_a_job(line: FatalLineFound) -> bool:
+def _ends_a_job(line: signals.FatalLine) -> bool:
     """False for lines of causes that slow a job down or spoil its numbers, and of ends that Slurm was asked for."""
     cause = cause_of(line.cause)
     return line.signature not in ENDED_FROM_OUTSIDE and (cause is None or cause.symptom in _ENDING_SYMPTOMS)
 
 
-def _is_certain(line: FatalLineFound) -> bool:
+def _is_certain(line: signals.FatalLine) -> bool:
     """Exceptions are caught, connections retried; what the hardware reports as lost stays lost."""
     cause = cause_of(line.cause)
     return line.is_primary and cause is not None and cause.domain is Domain.HARDWARE

@@ -4,12 +4,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from activities.diagnosis.signals import FatalLine
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressReader
 from activities.watching.pieces import FatalLines, Piece
 from activities.watching.reading import DiskReader, LogOrigin, Reading
 from tests.builders import ECC_LINE, NOON
-from tests.watching.world import FewSignatures, FoundLine, step
+from tests.watching.world import FewSignatures, step
 
 
 def a_reader(
@@ -98,7 +99,7 @@ def test_what_cannot_be_read_is_told_with_the_mend_and_so_is_a_refused_pattern(t
 
 def test_a_fault_of_our_own_while_reading_blinds_the_watch_but_does_not_end_it(tmp_path: Path) -> None:
     class Broken:
-        def fatal_lines(self, data: bytes) -> list[FoundLine]:
+        def fatal_lines(self, data: bytes) -> list[FatalLine]:
             raise ZeroDivisionError
 
     log = tmp_path / "train.log"

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.configuration import WatchSection
 from activities.detect import Detect
+from activities.diagnosis.signals import FatalLine
 from activities.logs.paths import LogRoots
 from activities.records import Attempt, Change, ChangeRequest, Cursor, Job, JobKey, OptIn, WatchRequest, WatchResult
 from activities.slurm.clock import ManualClock
@@ -25,31 +26,25 @@ TICK = timedelta(milliseconds=10)
 FATAL_MARK = b"CUDA error"
 
 
-@dataclass(frozen=True)
-class FoundLine:
-    text: str
-    signature: str = "ecc_uncorrectable"
-    cause: str = "ecc_uncorrectable"
-    is_primary: bool = True
-    rank: int | None = None
-    node: str | None = None
-
-
 class FewSignatures:
     """An engine that knows three lines: a broken GPU's, any exception's, and a slow one."""
 
-    def fatal_lines(self, data: bytes) -> Sequence[FoundLine]:
+    def fatal_lines(self, data: bytes) -> Sequence[FatalLine]:
         return [line for text in data.splitlines() if (line := _found(text)) is not None]
 
 
-def _found(text: bytes) -> FoundLine | None:
+def _found(text: bytes) -> FatalLine | None:
     if FATAL_MARK in text:
-        return FoundLine(text.decode())
+        return a_fatal_line(text, "ecc_uncorrectable", "ecc_uncorrectable")
     if b"Exception:" in text:
-        return FoundLine(text.decode(), signature="python_exception", cause="python_exception_rank_logic")
+        return a_fatal_line(text, "python_exception", "python_exception_rank_logic")
     if b"throttl" in text:
-        return FoundLine(text.decode(), signature="thermal", cause="thermal_throttling")
+        return a_fatal_line(text, "thermal", "thermal_throttling")
     return None
+
+
+def a_fatal_line(text: bytes, signature: str, cause: str) -> FatalLine:
+    return FatalLine(text=text.decode(), signature=signature, cause=cause, is_primary=True)
 
 
 def step(number: int, *, seconds: float = 1.0) -> str:
