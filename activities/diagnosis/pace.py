@@ -18,6 +18,7 @@ PATTERNS = {
     "loss": r"(?i)[\"']?\bloss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
     "throughput": r"(?i)throughput\b.{0,30}\d",
     "metered": r"(?i)\btime:?\s{1,4}\d+\.\d+s?(?:, [\d.,]+/s)?\s{1,3}\(\s?\d",
+    "ranks": r"(?i)rank.{0,80}?\b\d{1,5} ?[:=] ?\d+\.\d+(?: ?m?s)?[ ,]{1,3}(?:rank ?)?\d{1,5} ?[:=] ?\d+\.\d+",
     "extremes": r"MnEtpt/Rank: \d+\.?\d*TF/\d+",
 }
 
@@ -78,6 +79,10 @@ _GRADIENT = re.compile(rf"(?i)(?:grad[ _]?norm|gnorm)[\"']?\s{{0,20}}[:=]?\s{{0,
 _RANKWISE = re.compile(r"(?:^|[\s,(\[{])(?:rank ?)?(\d{1,5}) ?[:=] ?(\d+\.\d+)(?=\s?m?s?(?:[\s,)\]}]|$))")
 # Megatron's straggler report names only the extremes: the rank with the least throughput and the one with the most.
 _EXTREMES = re.compile(r"MnEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6}) \| MxEtpt/Rank: (\d+\.?\d*)TF/(\d{1,6})\b")
+# What such a line by itself must speak of: memory and losses differ between ranks by right.
+_OF_TIME = re.compile(r"(?i)\btimes?\b|step_?time|seconds|\bm?s\b|comput|forward|elapsed|latency|duration")
+# Steps of an evaluation, beside which those of the training have another pace.
+_EVALUATES = re.compile(r"(?i)^\W{0,3}(?:eval(?:uat\w{1,4})?|valid(?:at\w{1,4})?|test(?:ing)?|predict\w{0,4}|sanity check\w{0,3})\b")
 _OF_TOTAL = re.compile(r"(?:^|[\s|(\[])(\d+)\s*/\s*(\d+)(?=[\s\])|,]|$)")
 _HOST_MEMORY = re.compile(r"(?i)\b(?:host_?mem\w*|mem_used|cpu_?mem\w*|ram(?:_used)?|rss|host memory)\b\D{0,14}([\d.]+)\s?(?:%|[GT]i?B)")
 _NOT_PROGRESS = re.compile(r"slurmstepd|srun: |StepId=|NCCL (?:INFO|WARN)|Traceback|^\s*File \"|frame #|Xid|WorkNCCL")
@@ -121,8 +126,10 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     by_rank = by_rank if len(by_rank) >= 4 and len({rank for rank, _ in by_rank}) == len(by_rank) else ()
     if (extremes := _EXTREMES.search(text)) and float(extremes[1]) > 0 < float(extremes[3]):
         by_rank = ((int(extremes[2]), 1 / float(extremes[1])), (int(extremes[4]), 1 / float(extremes[3])))
-    elif iteration is None and seconds is None and loss is None and rate is None and share is None:
+    elif iteration is seconds is loss is rate is share is None and not (by_rank and _OF_TIME.search(text)):
         return None
+    if _EVALUATES.match(text):
+        return Mark(position, line, iteration, None, None, loss, gradient, at, stream, (), share, None, memory)
     bare = _BARE_TIME.search(text) if seconds is None and "time" in lowered else None
     bare_time = _number(bare[1]) if bare else None
     if bare and bare[2] == "ms" and bare_time is not None:

@@ -193,6 +193,15 @@ def _io_error(context: Context) -> Refined | None:
     return None
 
 
+def _no_space(context: Context) -> Refined | None:
+    if not re.search(r"\b(?:pyxis|enroot)\b", context.primary.text):
+        return None
+    count = context.facts.node_count or len(context.facts.nodes)
+    if count > 1 and len(context.nodes) == 1:
+        return Refined("container_runtime_misconfigured", 0.82, f"one of {count} nodes has no room for the container", names_node=True)
+    return Refined("container_start_failed", 0.8, "there is no room for the container")
+
+
 def _checkpoint(context: Context) -> Refined | None:
     ranks = context.reading.ranks.get(context.primary.signature, set())
     size = context.reading.world_size or 0
@@ -305,6 +314,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "host_oom_cgroup": (_host_oom,),
     "host_oom_memory_leak": (_host_oom,),
     "parallel_fs_unavailable": (_io_error,),
+    "disk_full_checkpoint_save": (_no_space,),
     "checkpoint_corrupt": (_checkpoint,),
     "ib_port_error": (network.port,),
     "ib_port_down_degraded": (network.port_ends,),

@@ -139,6 +139,7 @@ _CONSUMED: tuple[tuple[str, str], ...] = (
 
 # Only once, and only before anything but a carrier's own: a bare number says "rank" at the very beginning and nowhere else.
 _OUTERMOST: tuple[tuple[str, str], ...] = (
+    ("task in words", r"task (?P<rank>\d{1,6}): (?=[IWEF]\d{4} |\d|\[|Traceback|(?:\w+\.)*\w*(?:Error|Exception)\b)"),
     ("srun --label", r"[ ]{0,5}(?P<rank>\d{1,6}):(?: |$)"),
     ("bare rank", r"\[(?P<rank>\d{1,5})\]:?\s(?=\S)"),  # mpirun -prepend-rank, accelerate's tee
     ("bare rank and colon", r"\[(?P<rank>\d{1,5})\]:(?=\S)"),
@@ -163,7 +164,7 @@ _TELLING: tuple[tuple[str, str], ...] = (
 _OF_THE_PROCESS = re.compile(r"\[rank\d+\]:")
 
 _BEGINS_NUMBER = frozenset(" 0123456789")
-_BEGINS_OUTERMOST = frozenset(" [0123456789")
+_BEGINS_OUTERMOST = frozenset(" [t0123456789")
 _TELLING_BEGINS = re.compile(r"\[|srun|slurmstepd|[\w.-]+ kernel: |" + _LEVEL)
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

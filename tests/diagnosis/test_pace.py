@@ -107,3 +107,25 @@ def test_seconds_of_a_step_are_read_by_their_name(line: str, seconds: float) -> 
     mark = mark_of(line, position=0, line=1, at=None, stream="")
     assert mark is not None
     assert mark.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Validation DataLoader 0:  36%|███       | 324/900 [03:10<08:22,  1.20it/s]",
+        "[eval] step 40/200 time: 0.81 s/it",
+        "Test: [ 10/196]  Time  0.110 ( 0.130)  Loss 1.91 (1.92)",
+    ],
+)
+def test_steps_of_an_evaluation_tell_that_it_moves_and_nothing_of_the_trainings_pace(line: str) -> None:
+    mark = mark_of(line, position=0, line=1, at=None, stream="")
+    assert mark is not None
+    assert (mark.seconds, mark.rate, mark.bare_time) == (None, None, None)
+
+
+def test_ranks_times_alone_on_a_line_are_read_and_their_memory_is_not() -> None:
+    figures = " ".join(f"{rank}:{1.02 + rank / 100:.2f}" for rank in range(8))
+    timed = mark_of(f"per-rank compute (s): {figures}", position=0, line=1, at=None, stream="")
+    assert timed is not None
+    assert [rank for rank, _ in timed.by_rank] == list(range(8))
+    assert mark_of(f"per-rank memory (GiB): {figures}", position=0, line=1, at=None, stream="") is None

@@ -20,6 +20,8 @@ from activities.logs.prefixes import Prefixed, parse_prefix, strip_ansi, strip_a
         ("7: Fatal Python error", 7, None, None, "Fatal Python error"),
         (" 7:   File", 7, None, None, "  File"),
         ("7:", 7, None, None, ""),
+        ("task 7: E0912 10:03:58.771000 1 client.cc:3100] boom", 7, None, None, "boom"),
+        ("task 7: translate into German", None, None, None, "task 7: translate into German"),
         ("0: [node-3] hello", 0, None, "node-3", "hello"),
         ("node-012: hello", None, None, "node-012", "hello"),
         ("worker-1: {'loss': 1.42}", None, None, "worker-1", "{'loss': 1.42}"),
