@@ -27,6 +27,7 @@ from activities.configuration import Configuration
 from activities.slurm.commands import CommandScheduler
 from activities.slurm.simulated import SimulatedCluster
 from workers.client import SearchAttributesMissing
+from workers.commands.checks import Status, worker_version
 from workers.commands.errors import ExitCode
 from workers.commands.explaining import explain
 from workers.handover import AT_ONCE, Handover
@@ -235,9 +236,14 @@ async def test_versioning_is_switched_on_by_the_deployments_name(client: Client,
         tmp_path,
         worker={"heartbeat_timeout": "2s", "deployment": name, "build_id": "1.2.3"},
         watch={"poll_interval": "0.1s"},
+        temporal={"address": client.service_client.config.target_host},
     )
     async with a_running_worker(configuration, client):
+        before = await worker_version(configuration, name)
+        assert before.status is not Status.OK
+        assert f"--deployment-name {name} --build-id 1.2.3" in before.mend
         await make_current(client, name, "1.2.3")
+        assert (await worker_version(configuration, name)).status is Status.OK
         await until_discovering(client, configuration)
         execution = WorkflowExecution(workflow_id=cluster_workflow_id(configuration.cluster.name))
         described = await client.workflow_service.describe_workflow_execution(

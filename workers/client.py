@@ -1,13 +1,14 @@
 """The one place that connects to Temporal. Called by the worker and by every command that talks to workflows."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 from temporalio.client import Client, TLSConfig
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
-from activities.configuration import Configuration, TemporalSection
+from activities.configuration import Configuration, TemporalSection, WorkerSection
 
 
 class TemporalUnreachable(Exception):
@@ -42,6 +43,11 @@ async def connect(configuration: Configuration) -> Client:
         raise TemporalUnreachable(f"no Temporal server answers at {section.address} ({_first_line(error)})", mend) from error
     except OSError as error:
         raise TemporalUnreachable(f"{error.filename}: {error.strerror}", "mend the temporal.tls_* and api_key_file paths") from error
+
+
+def build_id_of(section: WorkerSection) -> str:
+    """The build that workers of this configuration are, under deployment versioning."""
+    return section.build_id or version("backstay")
 
 
 def _tls(section: TemporalSection) -> TLSConfig | bool:

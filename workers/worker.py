@@ -8,7 +8,6 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from importlib.metadata import version
 from typing import Any
 
 import structlog
@@ -37,7 +36,7 @@ from activities.slurm.commands import CommandScheduler
 from activities.slurm.feed import Feed
 from activities.slurm.scheduler import Scheduler
 from activities.verify import Verify
-from workers.client import SearchAttributesMissing
+from workers.client import SearchAttributesMissing, build_id_of
 from workers.handover import Handover
 from workers.starting import start_cluster, start_watching
 from workflows.cluster import Cluster
@@ -142,6 +141,9 @@ async def run_worker(configuration: Configuration, client: Client, *, stop: asyn
         async with worker:
             await start_cluster(client, configuration)
             log.info("worker_started", cluster=configuration.cluster.name, task_queue=configuration.task_queue)
+            if configuration.worker.deployment is not None:
+                mend = "it gets work once that is the deployment's current version; `backstay doctor` tells"
+                log.info("worker_is_versioned", build_id=build_id_of(configuration.worker), mend=mend)
             await stop.wait()
     log.info("worker_stopped", cluster=configuration.cluster.name)
 
@@ -219,9 +221,8 @@ def _deployment(configuration: Configuration) -> WorkerDeploymentConfig | None:
     name = configuration.worker.deployment
     if name is None:
         return None
-    build = configuration.worker.build_id or version("backstay")
     return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(deployment_name=name, build_id=build),
+        version=WorkerDeploymentVersion(deployment_name=name, build_id=build_id_of(configuration.worker)),
         use_worker_versioning=True,
         # Watches live for weeks: they move to the new version at their next workflow task; replay tests guard that.
         default_versioning_behavior=VersioningBehavior.AUTO_UPGRADE,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeWorkerDeploymentRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.configuration import Configuration, TemporalSection
@@ -18,7 +18,7 @@ from activities.optin import read_comment
 from activities.records import Mode, Record
 from activities.reschedule import SHORTEST_USEFUL_DELAY
 from activities.slurm.scheduler import Scheduler, SchedulerError, SchedulerSettings
-from workers.client import TemporalUnreachable, connect
+from workers.client import TemporalUnreachable, build_id_of, connect
 from workers.commands.controller import Controller
 from workers.embedded.temporal import find_program
 
@@ -56,6 +56,8 @@ def failed(name: str, found: str, mend: str) -> Check:
 async def all_checks(configuration: Configuration, scheduler: Scheduler, controller: Controller) -> Sequence[Check]:
     """Every check, in the order people read them."""
     checks = [await temporal_reachable(configuration), temporal_program(configuration.temporal)]
+    if configuration.worker.deployment is not None and checks[0].status is Status.OK:
+        checks.append(await worker_version(configuration, configuration.worker.deployment))
     try:
         settings = await scheduler.settings()
     except SchedulerError as error:
@@ -99,6 +101,27 @@ async def temporal_reachable(configuration: Configuration) -> Check:
                 "temporal", f"{section.address} answers, but not for its namespace: {error.message}", "look at the server's own log"
             )
     return ok("temporal", f"{section.address} answers, namespace {section.namespace}")
+
+
+async def worker_version(configuration: Configuration, deployment: str) -> Check:
+    """With versioning on, only workers of the deployment's current version get work (docs.temporal.io, Worker Versioning)."""
+    name, build, namespace = "worker version", build_id_of(configuration.worker), configuration.temporal.namespace
+    client = await connect(configuration)
+    mend = (
+        f"once its workers run: temporal worker deployment set-current-version --deployment-name {deployment} --build-id {build} --yes "
+        f"--address {configuration.temporal.address} --namespace {namespace}"
+    )
+    try:
+        request = DescribeWorkerDeploymentRequest(namespace=namespace, deployment_name=deployment)
+        described = await client.workflow_service.describe_worker_deployment(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return warning(name, f"no worker of deployment {deployment} has run yet", mend)
+        return failed(name, f"deployment {deployment} cannot be read: {error.message}", "switch worker.deployment off where there is none")
+    current = described.worker_deployment_info.routing_config.current_deployment_version.build_id
+    if current != build:
+        return failed(name, f"{current or 'none'} is current in deployment {deployment}: workers of {build} get no work", mend)
+    return ok(name, f"{build} is current in deployment {deployment}")
 
 
 def temporal_program(section: TemporalSection) -> Check:
