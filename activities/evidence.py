@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -31,7 +31,7 @@ REDACTED_SCRIPT = "batch_script.redacted.sh"
 """Its name where secrets were taken out: a script with holes must not be taken for the real one."""
 
 # The share of the history's bytes a kind of excerpt may take; the first log gets what is left.
-_SHARES: Mapping[str, float] = {"texts": 0.10, "job": 0.06, "nodes": 0.08, "script": 0.10, "further log": 0.05}
+_SHARES: Mapping[str, float] = {"job": 0.06, "nodes": 0.08, "script": 0.10, "further log": 0.05}
 
 _FOR_LABELS = 0.12
 """Kept back for titles, hashes, paths and notes, so that the whole record stays within the bound."""
@@ -48,11 +48,7 @@ class Material:
     logs: Sequence[Path] = ()
     signals: Sequence[Signal] = ()
     """What the symptom rests on; the log lines among them are shown with their surroundings."""
-    primary_lines: Sequence[int] = ()
-    """1-based numbers of lines of the first log, where they are known already."""
     batch_script: str | None = None
-    texts: Mapping[str, tuple[SignalSource, str]] = field(default_factory=dict)
-    """Other findings by title: kernel lines, GPU readings."""
     unreadable: Sequence[str] = ()
     """What the caller could not get, and why."""
 
@@ -132,9 +128,6 @@ class _Capture:
             self._text(SignalSource.NODE, "the job's nodes", _nodes_in_words(material).encode(), self._share("nodes"), "nodes.txt")
         if material.batch_script is not None:
             self._script(material.batch_script)
-        for title, (source, text) in material.texts.items():
-            name = re.sub(r"[^A-Za-z0-9]+", "-", title).strip("-")[:60] or "text"
-            self._text(source, title, text.encode(), self._share("texts") // len(material.texts), f"{name}.txt")
         for number, path in reversed([*enumerate(material.logs, start=1)]):
             self._log(path, number, room=self._left if number == 1 else self._share("further log"))
         return Evidence(captured_at=captured_at, excerpts=tuple(self._excerpts), unreadable=tuple(self.unreadable))
@@ -175,14 +168,13 @@ class _Capture:
 
     def _log(self, path: Path, number: int, room: int) -> None:
         """One log: a redacted copy in the directory, its telling places shown."""
-        material = self._material
-        texts = [signal.text for signal in material.signals if signal.source is SignalSource.LOG]
+        texts = [signal.text for signal in self._material.signals if signal.source is SignalSource.LOG]
         try:
             with self._roots.open(path) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 limit = self._folder.bytes_left * 9 // 10 // number  # logs are read last to first; the first gets what is left
                 stored = self.store(f"log-{number}.txt", bounded_copy(stream, size, limit))
-                places = places_of(stream, size, texts, material.primary_lines if number == 1 else ())
+                places = places_of(stream, size, texts)
                 for window in windows_of(size, places, room):
                     data = redact_bytes(strip_ansi_bytes(read_window(stream, window))).data
                     title = path.name if window.what == "whole" else f"{path.name}, {window.what}"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from activities.redaction import Redactor
-from activities.scanning.scan import blocks
 
 SEARCHED_BYTES = 8 << 20
 """How much of a log's end is searched for the lines a symptom rests on: they were just printed."""
@@ -52,33 +51,14 @@ def read_window(stream: BinaryIO, window: Window) -> bytes:
     return data[cut + 1 :]
 
 
-def places_of(stream: BinaryIO, size: int, texts: Iterable[str], line_numbers: Sequence[int]) -> list[int]:
-    """Offsets of the lines that a symptom or a diagnosis names: by 1-based number, and by text in the log's end."""
-    found = [*_offsets_of_lines(stream, line_numbers)] if line_numbers else []
-    start = max(0, size - SEARCHED_BYTES)
+def places_of(stream: BinaryIO, size: int, texts: Iterable[str]) -> list[int]:
+    """Offsets of the lines that a symptom rests on, as far as they stand in the log's end."""
     wanted = [needle for text in texts if (needle := text.strip().encode()[:200])]
-    if wanted:
-        end = _read_at(stream, start, size - start)
-        found += [start + at for needle in wanted if (at := end.find(needle)) >= 0]
-    return found
-
-
-def _offsets_of_lines(stream: BinaryIO, numbers: Sequence[int]) -> Iterator[int]:
-    """Counts line ends by block; only blocks that hold a wanted line are split."""
-    wanted = sorted({number for number in numbers if number > 0})
-    stream.seek(0)
-    line = 1
-    for offset, data in blocks(stream):
-        after = line + data.count(b"\n")
-        while wanted and wanted[0] < after + (not data.endswith(b"\n")):
-            at = 0
-            for _ in range(wanted[0] - line):
-                at = data.find(b"\n", at) + 1
-            yield offset + at
-            wanted.pop(0)
-        if not wanted:
-            return
-        line = after
+    if not wanted:
+        return []
+    start = max(0, size - SEARCHED_BYTES)
+    end = _read_at(stream, start, size - start)
+    return [start + at for needle in wanted if (at := end.find(needle)) >= 0]
 
 
 def bounded_copy(stream: BinaryIO, size: int, limit: int) -> Iterator[bytes]:

@@ -93,17 +93,6 @@ def test_a_long_log_shows_its_beginning_its_end_and_the_lines_around_the_symptom
     assert around.truncated_bytes > 0
 
 
-def test_a_line_given_by_number_is_found_in_the_middle(bench: Bench) -> None:
-    log = a_long_log(at=7_000)
-    around, *_ = of_log(bench.capture(Material(job=a_job(), logs=[bench.log(log)], primary_lines=[7_001])))
-    assert ECC_LINE in around.text
-
-
-@pytest.mark.parametrize("line", [1, 2, 20_000, 20_001, 10**9, 0, -5])
-def test_any_line_number_gives_an_answer(bench: Bench, line: int) -> None:
-    assert of_log(bench.capture(Material(job=a_job(), logs=[bench.log(a_long_log())], primary_lines=[line])))
-
-
 @pytest.mark.parametrize("history_bytes", [1024, 8192, 65536])
 @pytest.mark.parametrize("log", [a_long_log(), '"' * 300_000, "\x01" * 300_000, "é\n" * 200_000, "\\" * 200_000])
 def test_the_record_stays_within_its_bound(tmp_path: Path, history_bytes: int, log: str) -> None:
@@ -114,7 +103,6 @@ def test_the_record_stays_within_its_bound(tmp_path: Path, history_bytes: int, l
         logs=[bench.log(log), bench.log(log, "slurm-17.err")],
         signals=[a_signal(log[400_000:400_090])],
         batch_script="#" * 100_000,
-        texts={"kernel lines": (SignalSource.KERNEL, "NVRM: Xid\n" * 10_000)},
     )
     evidence = bench.capture(material)
     total = sum(len(excerpt.model_dump_json().encode()) for excerpt in evidence.excerpts if excerpt.text)
@@ -177,10 +165,11 @@ def test_a_capture_that_died_half_way_keeps_what_it_had(bench: Bench) -> None:
 
 def test_secrets_reach_neither_history_nor_store(bench: Bench) -> None:
     secret = "hf_" + "Q7" * 17
-    log = a_long_log(at=9_000, line=f"using HF_TOKEN={secret}")
+    telling = f"using HF_TOKEN={secret}"
+    log = a_long_log(at=9_000, line=telling)
     script = f"#!/bin/sh\nexport WANDB_API_KEY={'ab12' * 10}\nsrun train --token {secret}\n"
     evidence = bench.capture(
-        Material(job=a_job(comment=f"token {secret}"), logs=[bench.log(log)], batch_script=script, primary_lines=[9_001])
+        Material(job=a_job(comment=f"token {secret}"), logs=[bench.log(log)], batch_script=script, signals=[a_signal(telling)])
     )
     assert secret not in evidence.model_dump_json()
     assert "ab12ab12" not in evidence.model_dump_json()
