@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.classify import Classify, ClassifyRequest
     from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest
     from activities.recommend import Proposal, Recommend, RecommendRequest
-    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Opinion, Permission, WatchResult
+    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Milestone, Opinion, Permission, WatchResult
     from workflows.left_alone import no_proposal, unjudged
     from workflows.memory import Memory
     from workflows.state import Stage
@@ -58,7 +58,7 @@ class Judging:
             progress=seen.progress,
         )
         self._memory.update(incidents=(*state.incidents, incident))
-        self._memory.story().step("detected", seen.symptom.summary, detected=True)
+        self._memory.story().step("detected", seen.symptom.summary, reaches=Milestone.DETECTED)
         self._memory.enter(Stage.DIAGNOSING, seen.symptom.summary)
         request = ClassifyRequest(
             incident_id=incident.id,
@@ -123,7 +123,7 @@ class Judging:
         self._memory.update(mode=proposal.mode)
         self._memory.change_incident(recommendation=proposal.recommendation)
         recommendation = proposal.recommendation
-        self._memory.story().step("recommended", f"{recommendation.in_short}: {recommendation.why}", recommended=True)
+        self._memory.story().step("recommended", f"{recommendation.in_short}: {recommendation.why}", reaches=Milestone.RECOMMENDED)
         return proposal
 
     async def permission(self, proposal: Proposal) -> Permission:

@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         Incident,
         Job,
         JobState,
+        Milestone,
         Milestones,
         Outcome,
         OutcomeState,
@@ -58,13 +59,13 @@ class Story:
         self.outcome = outcome
         self._changed = changed
 
-    def step(self, name: str, detail: str = "", *, at: datetime | None = None, **milestone: bool) -> None:
-        """One fact, now or at the time an activity told; a keyword names the milestone it reaches."""
+    def step(self, name: str, detail: str = "", *, at: datetime | None = None, reaches: Milestone | None = None) -> None:
+        """One fact, now or at the time an activity told, and the milestone it reaches; one that was reached before keeps its time."""
         now = at or workflow.now()
         if self.outcome.steps:
             # Slurm tells starts in whole seconds, and clocks differ: a story never steps back behind what it has told.
             now = max(now, self.outcome.steps[-1].at)
-        reached = {key: now for key in milestone if getattr(self.outcome.milestones, key) is None}
+        reached = {reaches.value: now} if reaches is not None and getattr(self.outcome.milestones, reaches) is None else {}
         milestones: Milestones = self.outcome.milestones.model_copy(update=reached)
         steps = (*self.outcome.steps, Step(name=name, at=now, detail=detail))
         self._write(steps=steps, milestones=milestones)
@@ -114,7 +115,7 @@ class Recovery:
             return replace(await self._place(recommendation, request, held=False), acted=False)
         if requeued is None or not requeued.done:
             return self._not_requeued(requeued)
-        self._story.step("requeued", requeued.detail, at=requeued.at, acted=True)
+        self._story.step("requeued", requeued.detail, at=requeued.at, reaches=Milestone.ACTED)
         try:
             return await self._place(recommendation, request, held=requeued.held)
         except asyncio.CancelledError:
@@ -139,7 +140,7 @@ class Recovery:
         last = await self._mutate(Reschedule.release_job if held else Reschedule.expedite, request)
         if last is None or not last.done:
             return self._gone_on(last, held=held)
-        self._story.step("released" if held else "expedited", last.detail, acted=True)
+        self._story.step("released" if held else "expedited", last.detail, reaches=Milestone.ACTED)
         if recommendation.drain_nodes:
             drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
             if drained is not None:
@@ -152,7 +153,7 @@ class Recovery:
         if cancelled is None:
             return
         if cancelled.done:
-            self._story.step("cancelled", cancelled.detail, at=cancelled.at, acted=True)
+            self._story.step("cancelled", cancelled.detail, at=cancelled.at, reaches=Milestone.ACTED)
             self._story.state(OutcomeState.STOPPED, why)
         elif cancelled.superseded:
             self._story.step("superseded", cancelled.detail)
@@ -224,9 +225,9 @@ class Recovery:
 
         Returns the last thing seen; the story's outcome says how far it came."""
         stages = (
-            (Verify.verify_running, WatchUntil.RUNNING, "running", self._terms.running_within),
-            (Verify.verify_stepping, WatchUntil.STEPPING, "stepping", self._terms.stepping_within),
-            (Verify.verify_checkpoint, WatchUntil.CHECKPOINT, "recovered", self._terms.checkpoint_within),
+            (Verify.verify_running, WatchUntil.RUNNING, Milestone.RUNNING, self._terms.running_within),
+            (Verify.verify_stepping, WatchUntil.STEPPING, Milestone.STEPPING, self._terms.stepping_within),
+            (Verify.verify_checkpoint, WatchUntil.CHECKPOINT, Milestone.RECOVERED, self._terms.checkpoint_within),
         )
         cursor: Cursor | None = request.cursor
         for method, until, milestone, within in stages:
@@ -237,7 +238,7 @@ class Recovery:
                 return seen
             cursor = seen.cursor
             attempt = attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}) if seen.job else attempt
-            self._story.step(milestone, _milestone_in_words(milestone, seen, request), at=seen.at, **{milestone: True})
+            self._story.step(milestone, _milestone_in_words(milestone, seen, request), at=seen.at, reaches=milestone)
         credit = f" ({hand})" if hand else ""
         self._story.state(OutcomeState.RECOVERED, f"checkpoint {seen.progress.checkpoint_iteration} written after the restart{credit}")
         return seen
@@ -252,7 +253,7 @@ class Recovery:
             failed=lambda why: self._story.step(f"{name}_failed", why),
         )
 
-    def _short_of(self, milestone: str, seen: WatchResult, within: timedelta) -> None:
+    def _short_of(self, milestone: Milestone, seen: WatchResult, within: timedelta) -> None:
         """Names why verification ended before its goal."""
         match seen.kind:
             case WatchEnd.SYMPTOM:
@@ -271,14 +272,14 @@ class Recovery:
         self._story.state(OutcomeState.NO_PROGRESS, what)
 
 
-def _milestone_in_words(milestone: str, seen: WatchResult, request: WatchRequest) -> str:
+def _milestone_in_words(milestone: Milestone, seen: WatchResult, request: WatchRequest) -> str:
     match milestone:
-        case "running":
+        case Milestone.RUNNING:
             nodes = seen.job.nodes if seen.job else ()
             off = f", off {', '.join(request.excluded_nodes)}" if request.excluded_nodes and not seen.on_excluded else ""
             on_excluded = f"; it runs on excluded {', '.join(seen.on_excluded)}" if seen.on_excluded else ""
             return f"on {', '.join(nodes)}{off}{on_excluded}"
-        case "stepping":
+        case Milestone.STEPPING:
             began = f"{'began' if seen.started_over else 'resumed'} at {seen.progress.first_iteration}"
             short = f", not from checkpoint {request.resumed_from}" if seen.started_over else ""
             return f"iteration {seen.progress.iteration}, {began}{short}"

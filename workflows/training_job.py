@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         Decision,
         DecisionKind,
         DecisionRequest,
+        Milestone,
         Mode,
         OutcomeState,
         WatchEnd,
@@ -120,7 +121,9 @@ class TrainingJob:
 
     def _decided(self, decision: Decision) -> Decision:
         self._memory.change_incident(decision=decision)
-        self._memory.story().step("decided", f"{decision.kind} by {decision.actor}: {decision.reason}".rstrip(": "), decided=True)
+        self._memory.story().step(
+            "decided", f"{decision.kind} by {decision.actor}: {decision.reason}".rstrip(": "), reaches=Milestone.DECIDED
+        )
         return decision
 
     async def _permitted(self, decision: Decision, proposal: Proposal) -> tuple[Decision, Proposal]:

@@ -26,6 +26,7 @@ from activities.records.deciding import (
     DecisionRequest,
     Incident,
     JobHistory,
+    Milestone,
     Milestones,
     Outcome,
     OutcomeState,

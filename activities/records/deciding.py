@@ -93,6 +93,18 @@ class Step(Record):
     detail: str = ""
 
 
+class Milestone(StrEnum):
+    """A moment of a recovery, in their order; each is a field of `Milestones`."""
+
+    DETECTED = "detected"
+    RECOMMENDED = "recommended"
+    DECIDED = "decided"
+    ACTED = "acted"
+    RUNNING = "running"
+    STEPPING = "stepping"
+    RECOVERED = "recovered"
+
+
 class Milestones(Record):
     detected: AwareDatetime | None = None
     recommended: AwareDatetime | None = None
