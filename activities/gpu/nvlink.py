@@ -4,7 +4,7 @@ xid.py calls it; the bits and rows are xid.yaml's `xid_74_bits` and `nvlink5`.
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from activities.gpu.findings import Role
 from activities.gpu.xid_messages import XidMessage
@@ -86,84 +86,90 @@ def _row_fits(row: dict[str, Any], layout: str, intr_info: int, status: int) -> 
     return str(row["promoted_bucket"]) if promoted and _mask_fits(promoted, intr_info) else None
 
 
+class _Decoded(NamedTuple):
+    """An Xid 144-150 as NVIDIA's table reads it."""
+
+    unit: str
+    link: str
+    says_fatal: bool
+    bucket: str
+    row: dict[str, Any]
+
+
 def judge_nvlink5(message: XidMessage, verdict: XidVerdict, driver: str | None) -> XidVerdict:
     """Xid 144-150 by unit, intrInfo in the driver's layout and errorStatus; undecoded ones need a person."""
-    undecoded = verdict.model_copy(
-        update={
-            "isolate": False,
-            "action": Action.HOLD,
-            "confidence": 0.3,
-            "known": False,
-            "why": f"Xid {message.code}: not in NVIDIA's NVLink 5 table; a person has to look",
-        }
-    )
+    decoded = _decoded(message, driver)
+    if decoded is None:
+        why = f"Xid {message.code}: not in NVIDIA's NVLink 5 table; a person has to look"
+        return verdict.model_copy(update={"isolate": False, "action": Action.HOLD, "confidence": 0.3, "known": False, "why": why})
+    judged = {"RESET_GPU": _asks_for_a_reset, "XID_154_EVAL": _left_to_xid_154}.get(decoded.bucket, _ignored)
+    told = {"bucket": decoded.bucket, "investigate": decoded.row["investigate"]}
+    return verdict.model_copy(update=told | judged(message.code, decoded))
+
+
+def _decoded(message: XidMessage, driver: str | None) -> _Decoded | None:
     found = _NVLINK5.search(message.text)
     words = [int(word, 16) for word in re.findall(r"0x[0-9a-f]{1,8}\b", found["words"], re.I)] if found else []
     if found is None or len(words) < 2:
-        return undecoded
-    unit, says_fatal = found["unit"].upper(), found["no"] is None
-    intr_info, status = words[0], words[1]
+        return None
+    unit, intr_info, status = found["unit"].upper(), words[0], words[1]
     rows = [row for row in table()["nvlink5"] if row["code"] == message.code and unit in [name.upper() for name in row["unit"].split("/")]]
     fits = [
         (row, bucket) for row in rows for layout in _layouts(driver) if (bucket := _row_fits(row, layout, intr_info, status)) is not None
     ]
     if not fits:
-        return undecoded
+        return None
     weight = {"RESET_GPU": 2, "XID_154_EVAL": 1}
     row, bucket = max(fits, key=lambda pair: weight.get(pair[1], 0))
     covered = row["code"] >= 149 or bucket == "RESET_GPU" or _all_bits_known(rows, status)
-    if not covered:
-        return undecoded
-    link = f" on link {found['link']}"
-    mend = table()["buckets"][bucket]["mend"]
-    if bucket == "RESET_GPU":
-        at_peer = bool(row.get("at_peer"))
-        # The kernel's own Nonfatal against the table's reset is a disagreement people must see (NVSentinel#1357): they decide.
-        disagrees = not says_fatal
-        peer = "; the reason code points at the peer device" if at_peer else ""
-        return verdict.model_copy(
-            update={
-                "bucket": bucket,
-                "investigate": row["investigate"],
-                "cause": _nvlink5_cause(message.code, unit),
-                "isolate": True,
-                "action": Action.HOLD if disagrees else Action.RESTART_EXCLUDING,
-                "confidence": 0.5 if disagrees else 0.7 if at_peer else 0.9,
-                "why": f"Xid {message.code} {unit}{link}: {mend}{peer}" + ("; the line itself says Nonfatal" if disagrees else ""),
-            }
-        )
-    seen_by_victim = unit == "RLW_SRC_TRACK" and bucket == "XID_154_EVAL"
-    if bucket == "XID_154_EVAL":
-        role = Role.CONSEQUENCE if seen_by_victim else Role.PRIMARY
-        return verdict.model_copy(
-            update={
-                "bucket": bucket,
-                "investigate": row["investigate"],
-                "role": role,
-                "cause": "xid_145_nvlink_fabric",
-                "isolate": False,
-                "action": action_of(bucket, role),
-                "confidence": 0.5,
-                "blame": 7,
-                "why": f"Xid {message.code} {unit}{link}: {mend}"
-                + ("; packets lost as the victim sees it, look for the link that went down" if seen_by_victim else ""),
-            }
-        )
-    quiet = Role.NOTICE if unit == "NETIR_BER_EVENT" or says_fatal else Role.BENIGN
-    return verdict.model_copy(
-        update={
-            "bucket": bucket,
-            "investigate": row["investigate"],
-            "role": quiet,
-            "cause": "xid_145_nvlink_nonfatal",
-            "domain": Domain.NONE,
-            "isolate": False,
-            "action": Action.NONE,
-            "confidence": 0.5 if says_fatal else 0.85,
-            "blame": 8,
-            "why": f"Xid {message.code} {unit}{link}: NVIDIA's table says ignore" + (", the line says Fatal" if says_fatal else ""),
-        }
-    )
+    return _Decoded(unit, found["link"], found["no"] is None, bucket, row) if covered else None
+
+
+def _asks_for_a_reset(code: int, line: _Decoded) -> dict[str, Any]:
+    at_peer = bool(line.row.get("at_peer"))
+    # The kernel's own Nonfatal against the table's reset is a disagreement people must see (NVSentinel#1357): they decide.
+    disagrees = not line.says_fatal
+    peer = "; the reason code points at the peer device" if at_peer else ""
+    return {
+        "cause": _nvlink5_cause(code, line.unit),
+        "isolate": True,
+        "action": Action.HOLD if disagrees else Action.RESTART_EXCLUDING,
+        "confidence": 0.5 if disagrees else 0.7 if at_peer else 0.9,
+        "why": _mend_in_words(code, line) + peer + ("; the line itself says Nonfatal" if disagrees else ""),
+    }
+
+
+def _left_to_xid_154(code: int, line: _Decoded) -> dict[str, Any]:
+    seen_by_victim = line.unit == "RLW_SRC_TRACK"
+    role = Role.CONSEQUENCE if seen_by_victim else Role.PRIMARY
+    victim = "; packets lost as the victim sees it, look for the link that went down" if seen_by_victim else ""
+    return {
+        "role": role,
+        "cause": "xid_145_nvlink_fabric",
+        "isolate": False,
+        "action": action_of(line.bucket, role),
+        "confidence": 0.5,
+        "blame": 7,
+        "why": _mend_in_words(code, line) + victim,
+    }
+
+
+def _ignored(code: int, line: _Decoded) -> dict[str, Any]:
+    says = ", the line says Fatal" if line.says_fatal else ""
+    return {
+        "role": Role.NOTICE if line.unit == "NETIR_BER_EVENT" or line.says_fatal else Role.BENIGN,
+        "cause": "xid_145_nvlink_nonfatal",
+        "domain": Domain.NONE,
+        "isolate": False,
+        "action": Action.NONE,
+        "confidence": 0.5 if line.says_fatal else 0.85,
+        "blame": 8,
+        "why": f"Xid {code} {line.unit} on link {line.link}: NVIDIA's table says ignore{says}",
+    }
+
+
+def _mend_in_words(code: int, line: _Decoded) -> str:
+    return f"Xid {code} {line.unit} on link {line.link}: {table()['buckets'][line.bucket]['mend']}"
 
 
 def _all_bits_known(rows: list[dict[str, Any]], status: int) -> bool:
