@@ -3,9 +3,10 @@
 choosing.py and quiet.py call it with the case and what they found."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from activities.diagnosis.case import Case
-from activities.diagnosis.causality import Verdict, progressed_after
+from activities.diagnosis.causality import ENDS_A_WAIT, Verdict, progressed_after
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.context import Context, Refined
 from activities.diagnosis.reading import Observation
@@ -38,6 +39,10 @@ def of_primary(case: Case, primary: Observation, verdict: Verdict) -> Judgement:
     if refined is None:
         is_supported = bool(verdict.supporters) and not verdict.is_fallback
         refined = Refined(cause, min(0.97, primary.weight + 0.03) if is_supported else primary.weight)
+    told = cause_of(refined.cause)
+    if (told is None or told.domain is not Domain.SCHEDULER) and any(item.cause in ENDS_A_WAIT for item in case.observations):
+        reasons = (refined.because, "the job stood still until its time limit")
+        refined = replace(refined, because="; ".join(reason for reason in reasons if reason))
     return finish(case, refined, primary, verdict.supporters, cascades=verdict.cascades)
 
 
@@ -92,7 +97,12 @@ def finish(
     """
     cause = cause_of(found.cause)
     node, _ = case.whereabouts.locate(found.evidence or primary)
-    where = f" on {node}" if node else ""
+    implicated = _implicated(case, found, primary, same)
+    attribution = _narrowed(case, found.cause, primary, implicated)
+    if attribution.abstained and len(case.facts.nodes) > 1 and {suspect.node for suspect in implicated.suspects} >= set(case.facts.nodes):
+        node, where = None, f" on all {len(case.facts.nodes)} nodes"
+    else:
+        where = f" on {node}" if node else ""
     because = f"; {found.because}" if found.because else ""
     return Judgement(
         symptom=symptom if symptom is not None else case.symptom(cause, primary, default=SymptomKind.CRASH),
@@ -114,7 +124,7 @@ def finish(
             benign=case.count(Role.BENIGN),
             lines=shown_lines([primary, *same]),
         ),
-        attribution=_narrowed(case, found.cause, primary, _implicated(case, found, primary, same)),
+        attribution=attribution,
         progress=case.progress(),
     )
 

@@ -74,7 +74,7 @@ class Engine:
     def judge(self, signals: Signals) -> Judgement:
         """What happened, why, and who is suspected; `unknown` and an abstention where the signals do not say."""
         facts = facts_of(signals)
-        near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else None)
+        near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else facts.started_at)
         reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes, task_count=facts.task_count)
         dumps, refused = flight_recorder.read_all(signals.flight_recorder)
         case = Case(signals, facts, reading, dumps, rows=self.rows, words=self._words)

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
 from activities.diagnosis.signatures import Role, Signature, Where
-from activities.gpu.findings import GpuFinding, KernelFinding
+from activities.gpu.findings import Clock, GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
 from activities.records import SignalSource
@@ -94,10 +94,17 @@ def of_kernel(finding: KernelFinding) -> Observation:
         source=SignalSource.KERNEL,
         line=finding.line,
         at=finding.at,
+        stamp=_stamp(finding),
         node=finding.node,
         gpu=finding.gpu,
         isolate=finding.isolate,
     )
+
+
+def _stamp(finding: KernelFinding) -> str:
+    if finding.clock is not Clock.YEARLESS or finding.clock_seconds is None:
+        return ""
+    return f"{datetime.fromtimestamp(finding.clock_seconds, UTC):%b %d %H:%M:%S}"
 
 
 def of_gpu(finding: GpuFinding, facts: SchedulerFacts) -> Observation:

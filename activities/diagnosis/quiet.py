@@ -105,8 +105,10 @@ def _slow_ranks(case: Case) -> Judgement | None:
         if shared
         else Refined("slow_gpu_straggler", 0.6, "the same ranks each time")
     )
-    text = f"ranks {short(ranks)} are slower than the others"
-    line = next(mark.line for mark in case.reading.marks if mark.by_rank)
+    of_ranks = [mark for mark in case.reading.marks if mark.by_rank]
+    line = of_ranks[0].line
+    factor = trends.times_as_slow(of_ranks, ranks[0])
+    text = f"rank{'s' if len(ranks) > 1 else ''} {short(ranks)}: {factor:.2g} times as long as the others, in {len(of_ranks)} reports"
     rank = ranks[0] if len(ranks) == 1 or shared else None
     item = Observation("slow_ranks", Role.PRIMARY, found.confidence, text, found.cause, line=line, rank=rank)
     return finish(case, found, item, symptom=SymptomKind.SLOWDOWN)

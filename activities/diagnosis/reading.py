@@ -28,6 +28,7 @@ class Observation:
     line: int | None = None
     position: int = 0
     at: datetime | None = None
+    stamp: str = ""  # the time as printed, where it names no year
     rank: int | None = None
     node: str | None = None
     gpu: str | None = None

@@ -134,6 +134,17 @@ def slow_ranks(marks: Sequence[Mark]) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, count in counts.items() if count * 3 >= len(lines) * 2))
 
 
+def times_as_slow(lines: Sequence[Mark], rank: int) -> float:
+    """How many times as long as the usual rank this one takes, in the middle of the lines that name it."""
+    factors = [
+        value / statistics.median_low([other for _, other in line.by_rank])
+        for line in lines
+        for name, value in line.by_rank
+        if name == rank
+    ]
+    return statistics.median(factors) if factors else 1.0
+
+
 def host_memory_grew(marks: Sequence[Mark]) -> bool:
     """True when the host memory that the job prints only ever grew, by a fifth or more, over enough lines to be a trend."""
     values = [mark.host_memory for mark in marks if mark.host_memory is not None]

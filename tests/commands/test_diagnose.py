@@ -36,7 +36,13 @@ def test_a_program_reads_cause_suspect_and_action(tmp_path: Path) -> None:
 def test_a_person_reads_the_same_from_a_pipe(tmp_path: Path) -> None:
     told = backstay("diagnose", "-", "--scheduler", what_slurm_said(tmp_path), directory=tmp_path, stdin=LOG)
     assert told.returncode == 0
-    for words in ("crash", "ecc_uncorrectable (hardware)", "line 6", "suspect: node node-002", "what to do: restart without node-002"):
+    for words in (
+        "crash",
+        "ecc_uncorrectable (hardware)",
+        "line 6",
+        "suspect: node node-002",
+        "what to do: restart without node-002; a broken device",
+    ):
         assert words in told.stdout
 
 

@@ -79,7 +79,9 @@ def in_words(judgement: Judgement, recommendation: Recommendation) -> Iterator[s
         step = f", {progress.step_seconds:.3g} s each" if progress.step_seconds is not None else ""
         saved = f"; newest checkpoint at {progress.checkpoint_iteration}" if progress.checkpoint_iteration is not None else ""
         yield f"  progress: iteration {progress.iteration}{step}{saved}"
-    yield f"  what to do: {action_in_words(recommendation)}; {recommendation.why} [rule {recommendation.rule}]"
+    # What happened stands above already; the policy's sentence repeats it for those who read nothing else.
+    reason = recommendation.why.removeprefix(judgement.diagnosis.summary).partition("): ")[2] or recommendation.why
+    yield f"  what to do: {action_in_words(recommendation)}; {reason} [rule {recommendation.rule}]"
     if judgement.diagnosis.lines:
         yield "  it rests on:"
         for line in judgement.diagnosis.lines:
