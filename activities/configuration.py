@@ -91,7 +91,10 @@ class LogsSection(Section):
 
 
 class EvidenceSection(Section):
-    directory: Path = Field(Path("~/.local/state/backstay/evidence"), description="where more than 64 KB of evidence is kept")
+    directory: Path = Field(
+        Path("~/.local/state/backstay/evidence"),
+        description="where what was captured is kept, redacted; excerpts stand in the history",
+    )
     history_bytes: int = Field(65536, ge=1024, le=262144, description="most bytes of evidence in one workflow history")
     stored_bytes: int = Field(16 * 1024 * 1024, ge=0, description="most bytes kept in the directory for one incident")
     keep_for: Duration = Field(timedelta(days=30), description="how long evidence stays in the directory")

@@ -12,14 +12,18 @@ from activities.records.watching import Progress, Symptom
 
 
 class Action(StrEnum):
-    NONE = "none"
-    RESTART = "restart"
-    RESTART_EXCLUDING = "restart_excluding"
-    STOP = "stop"
-    HOLD = "hold"
+    """What is done about a fault."""
+
+    NONE = "none"  # nothing is wrong
+    RESTART = "restart"  # requeue, and give Slurm's requeue delay back
+    RESTART_EXCLUDING = "restart_excluding"  # the same, off the nodes named
+    STOP = "stop"  # no restart: it would end in the same way
+    HOLD = "hold"  # a person decides what to do
 
 
 class Recommendation(Record):
+    """What policy would do about one incident. Sealed: an approval names the digest of exactly this."""
+
     action: Action
     exclude_nodes: tuple[str, ...] = ()
     drain_nodes: tuple[str, ...] = ()
@@ -50,15 +54,19 @@ class Recommendation(Record):
 
 
 class DecisionKind(StrEnum):
-    APPROVED = "approved"
-    REJECTED = "rejected"
-    AUTO = "auto"
-    OBSERVED = "observed"
-    EXPIRED = "expired"
-    SUPERSEDED = "superseded"
+    """How it was decided."""
+
+    APPROVED = "approved"  # by a person
+    REJECTED = "rejected"  # by a person
+    AUTO = "auto"  # by policy, or nothing was to be decided
+    OBSERVED = "observed"  # mode observe: recorded, nothing done
+    EXPIRED = "expired"  # nobody decided in time, which is no denial
+    SUPERSEDED = "superseded"  # another hand acted, or the job went on by itself
 
 
 class Decision(Record):
+    """Who decided what about which recommendation."""
+
     kind: DecisionKind
     actor: str
     at: AwareDatetime
@@ -76,13 +84,15 @@ class DecisionRequest(Record):
 
 
 class OutcomeState(StrEnum):
-    RECOVERED = "recovered"
+    """What became of an incident."""
+
+    RECOVERED = "recovered"  # a checkpoint newer than the one before the fault was written
     IN_PROGRESS = "in_progress"
-    NO_PROGRESS = "no_progress"
-    STOPPED = "stopped"
-    HELD = "held"
-    NOT_ACTED = "not_acted"
-    FAILED = "failed"
+    NO_PROGRESS = "no_progress"  # restarted, and no newer checkpoint came of it
+    STOPPED = "stopped"  # not restarted, by policy
+    HELD = "held"  # left to a person
+    NOT_ACTED = "not_acted"  # nothing was done: by somebody's will, or because another hand acted
+    FAILED = "failed"  # what was to be done could not be done
 
 
 class Step(Record):
@@ -106,6 +116,8 @@ class Milestone(StrEnum):
 
 
 class Milestones(Record):
+    """When each moment was reached; None: not yet, or never."""
+
     detected: AwareDatetime | None = None
     recommended: AwareDatetime | None = None
     decided: AwareDatetime | None = None
@@ -116,6 +128,8 @@ class Milestones(Record):
 
 
 class Outcome(Record):
+    """What was done about an incident, step by step, and what came of it."""
+
     state: OutcomeState = OutcomeState.IN_PROGRESS
     summary: str = ""
     steps: tuple[Step, ...] = ()
@@ -152,6 +166,8 @@ class PastIncident(Record):
 
 
 class JobHistory(Record):
+    """What policy remembers of a job, over all its attempts."""
+
     incidents: tuple[PastIncident, ...] = ()
     restarts: int = Field(default=0, description="restarts Backstay made")
     restarts_without_checkpoint: int = Field(default=0, description="in a row, with no newer checkpoint seen since")

@@ -21,7 +21,7 @@ class Excerpt(Record):
 
 
 class Evidence(Record):
-    """Captured before anything is changed: a requeue truncates stdout by default. At most 64 KB in all."""
+    """Captured before anything is changed: a requeue truncates stdout by default. At most `evidence.history_bytes` in all."""
 
     captured_at: AwareDatetime
     excerpts: tuple[Excerpt, ...] = ()
@@ -76,6 +76,8 @@ class Diagnosis(Record):
 
 
 class Suspect(Record):
+    """A node, GPU or rank that may be at fault; `because`: the lines that implicate it."""
+
     node: str | None = None
     gpu: str | None = None
     rank: int | None = None

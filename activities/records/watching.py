@@ -14,9 +14,9 @@ from activities.records.scheduler import Attempt, Job, JobState
 class Mode(StrEnum):
     """How far Backstay may go for a job; ordered from least to most."""
 
-    OBSERVE = "observe"
-    APPROVE = "approve"
-    AUTO = "auto"
+    OBSERVE = "observe"  # recommendations are recorded beside what the team did
+    APPROVE = "approve"  # a person decides
+    AUTO = "auto"  # it acts within the guard rails
 
 
 class OptIn(Record):
@@ -31,6 +31,8 @@ class OptIn(Record):
 
 
 class SignalSource(StrEnum):
+    """Where something was observed."""
+
     SCHEDULER = "scheduler"
     LOG = "log"
     NODE = "node"
@@ -51,13 +53,15 @@ class Signal(Record):
 
 
 class SymptomKind(StrEnum):
-    CRASH = "crash"
-    HANG = "hang"
-    SLOWDOWN = "slowdown"
-    NODE_FAULT = "node_fault"
-    NO_CHECKPOINT = "no_checkpoint"
-    BAD_NUMBERS = "bad_numbers"
-    NONE = "none"
+    """How a job suffers."""
+
+    CRASH = "crash"  # it ended badly, or is about to
+    HANG = "hang"  # allocated, and no iteration for longer than it ever needs
+    SLOWDOWN = "slowdown"  # its steps take longer than its own usual ones
+    NODE_FAULT = "node_fault"  # Slurm has lost a node of it
+    NO_CHECKPOINT = "no_checkpoint"  # it steps and writes no checkpoint
+    BAD_NUMBERS = "bad_numbers"  # its loss is NaN, infinite or has diverged
+    NONE = "none"  # nothing is wrong
 
 
 class Symptom(Record):
@@ -119,7 +123,7 @@ class FileCursor(Record):
 class FatalLine(Record):
     """The first fatal line of a log that no iteration followed."""
 
-    at: AwareDatetime = Field(description="the line's own time where it has one, else when it was read")
+    at: AwareDatetime = Field(description="when it was written, as well as the file tells; a line's own time may lack its zone")
     read_at: AwareDatetime
     text: str
     rank: int | None = None
@@ -172,12 +176,14 @@ class WatchUntil(StrEnum):
 
 
 class WatchEnd(StrEnum):
+    """Why a watch ended."""
+
     SYMPTOM = "symptom"
     ENDED_WELL = "ended_well"
-    ENDED_AS_KNOWN = "ended_as_known"
-    REQUEUED = "requeued"
-    FORGOTTEN = "forgotten"
-    REACHED = "reached"
+    ENDED_AS_KNOWN = "ended_as_known"  # badly, as a symptom reported before had foretold: no new incident
+    REQUEUED = "requeued"  # someone else's act; `job` shows the new restart count
+    FORGOTTEN = "forgotten"  # slurmctld no longer knows the job
+    REACHED = "reached"  # the milestone that was asked for
     DEADLINE = "deadline"
 
 
@@ -197,8 +203,7 @@ class WatchRequest(Record):
 
 
 class WatchResult(Record):
-    """Why a watch ended. `ended_as_known`: the job ended badly, as a symptom reported before had foretold; no new incident.
-    `requeued`: someone else's act; `job` shows the new restart count. `forgotten`: slurmctld no longer knows the job."""
+    """Why a watch ended, and what was known then."""
 
     kind: WatchEnd
     at: AwareDatetime = Field(description="when it happened, as well as can be told; for `reached` the milestone's time")
@@ -213,6 +218,8 @@ class WatchResult(Record):
 
 
 class ChangeKind(StrEnum):
+    """What became of a job whose recommendation waits. Every kind but `unchanged` supersedes the recommendation."""
+
     UNCHANGED = "unchanged"
     ENDED = "ended"
     REQUEUED = "requeued"
@@ -235,7 +242,7 @@ class ChangeRequest(Record):
 
 
 class Change(Record):
-    """What somebody else, or the job itself, did meanwhile. `ended` and the other kinds supersede the recommendation."""
+    """What somebody else, or the job itself, did meanwhile."""
 
     kind: ChangeKind
     at: AwareDatetime
