@@ -1,6 +1,7 @@
 """`failopen` releases what Backstay holds, and nothing else, with Slurm alone."""
 
 from activities.mutation import HOLD_MARK
+from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from workers.commands.failopen import Ending, is_held_by_us, release_all
 
@@ -32,6 +33,20 @@ async def test_a_job_that_carries_our_mark_but_runs_is_left_alone() -> None:
     await cluster.set_admin_comment(job_id, f"{HOLD_MARK} 1-1")
     assert not is_held_by_us(await cluster.job(job_id))
     assert list(await release_all(cluster)) == []
+
+
+async def test_a_job_that_is_still_cleaned_up_before_its_hold_is_not_passed_over() -> None:
+    clock = ManualClock()
+    cluster = SimulatedCluster(clock=clock)
+    job_id = cluster.submit()
+    await cluster.set_admin_comment(job_id, f"{HOLD_MARK} 1-1")
+    await cluster.requeue(job_id, hold=True)
+    assert (await cluster.job(job_id)).is_ending
+    [told] = await release_all(cluster)
+    assert (told.ending, "again in a moment" in told.detail) == (Ending.REFUSED, True)
+    clock.advance(60)
+    [release] = await release_all(cluster)
+    assert release.ending is Ending.RELEASED
 
 
 async def test_a_refusal_is_told_with_the_command_to_try_and_the_others_are_still_released() -> None:

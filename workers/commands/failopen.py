@@ -47,12 +47,22 @@ def failopen(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 async def release_all(scheduler: Scheduler) -> Sequence[Release]:
     """Release every job that carries our mark and is held, and say what became of each."""
-    return [await _release(scheduler, job.job_id) for job in await scheduler.jobs() if is_held_by_us(job)]
+    return [
+        _not_yet(job) if job.is_ending else await _release(scheduler, job.job_id)
+        for job in await scheduler.jobs()
+        if is_held_by_us(job) or (job.is_ending and carries_our_mark(job))
+    ]
 
 
 def is_held_by_us(job: Job) -> bool:
     """Held, waiting, and marked as ours."""
     return job.is_held and job.state is JobState.PENDING and carries_our_mark(job)
+
+
+def _not_yet(job: Job) -> Release:
+    """Requeued in a hold, a job is COMPLETING first, as long as its last processes take, and shows no hold until then."""
+    detail = "its last attempt is still being cleaned up, and a hold may follow; run `backstay failopen` again in a moment"
+    return Release(job_id=job.job_id, ending=Ending.REFUSED, detail=detail)
 
 
 async def _release(scheduler: Scheduler, job_id: str) -> Release:
