@@ -7,7 +7,6 @@ workflow ID, so that two discoveries, or one that dies half-way, never watch a j
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from functools import lru_cache
 
 import structlog
 from pydantic import AwareDatetime
@@ -15,7 +14,7 @@ from temporalio import activity
 
 from activities.beat import beat_every
 from activities.configuration import WatchSection
-from activities.optin import read_comment
+from activities.optin import opted_in
 from activities.records import Job, JobState, OptIn, Record
 from activities.slurm.feed import Feed, Snapshot
 
@@ -69,22 +68,6 @@ def newcomers(snapshot: Snapshot, watch: WatchSection, *, since: datetime) -> tu
         if opt_in.opted_in:
             found.append(Newcomer(job=job, opt_in=opt_in))
     return tuple(found)
-
-
-_read_comment = lru_cache(maxsize=4096)(read_comment)
-"""Comments hardly ever change, and each look lists all of them again."""
-
-
-def opted_in(job: Job, watch: WatchSection) -> OptIn:
-    """What the job's comment says; with `opt_in: all` the operator's partitions, accounts and users opt it in."""
-    said = _read_comment(job.comment)
-    by_operator = (
-        watch.opt_in == "all"
-        and job.is_batch is True
-        and (not watch.accounts or job.account in watch.accounts)
-        and (not watch.users or job.user in watch.users)
-    )
-    return said.model_copy(update={"opted_in": True}) if by_operator and not said.opted_in else said
 
 
 class Discover:

@@ -1,4 +1,4 @@
-"""What a job's `--comment` says about watching it. Pure, never raises: a garbled comment costs a clear warning, nothing else.
+"""What a job's `--comment`, or the operator in its place, says about watching it. Pure, never raises: what is garbled costs a warning.
 
 Forms (facts about quoting: an `#SBATCH --comment={"a":1}` line arrives as `{a:1}`, sbatch eats the double quotes):
 `backstay` · `backstay:mode=approve,checkpoints=/path,log=/path,progress=REGEX` · `{"backstay": {"mode": "approve"}}` ·
@@ -9,10 +9,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
+from activities.configuration import WatchSection
 from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
-from activities.records import Mode, OptIn
+from activities.records import Job, Mode, OptIn
 
 LONGEST_COMMENT = 16_384
 _LONGEST_SHOWN = 60
@@ -61,6 +63,22 @@ def read_comment(comment: str) -> OptIn:
         return _from_braces(comment, braced.end())
     word = _WORD.search(comment)
     return _from_words(comment[word.end() :]) if word is not None else OptIn()
+
+
+_read_comment = lru_cache(maxsize=4096)(read_comment)
+"""Comments hardly ever change, and each look lists all of them again."""
+
+
+def opted_in(job: Job, watch: WatchSection) -> OptIn:
+    """What the job's comment says; with `opt_in: all` the operator's partitions, accounts and users opt it in."""
+    said = _read_comment(job.comment)
+    by_operator = (
+        watch.opt_in == "all"
+        and job.is_batch is True
+        and (not watch.accounts or job.account in watch.accounts)
+        and (not watch.users or job.user in watch.users)
+    )
+    return said.model_copy(update={"opted_in": True}) if by_operator and not said.opted_in else said
 
 
 _NOTHING = object()

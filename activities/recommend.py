@@ -12,8 +12,8 @@ from temporalio import activity
 
 from activities.beat import beating
 from activities.configuration import Configuration
-from activities.discover import opted_in
 from activities.modes import mode_for
+from activities.optin import opted_in
 from activities.placement import looks, nodes_of_partition
 from activities.policy import Situation, recommend, suspect_nodes
 from activities.records import (

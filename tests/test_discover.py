@@ -11,7 +11,7 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.configuration import WatchSection
-from activities.discover import STARTS_AT_ONCE, Discover, Discovered, DiscoverRequest, Newcomer, newcomers, opted_in
+from activities.discover import STARTS_AT_ONCE, Discover, Discovered, DiscoverRequest, Newcomer, newcomers
 from activities.records import Job, JobFlag, JobState
 from activities.slurm.clock import ManualClock
 from activities.slurm.feed import Feed, Snapshot
@@ -84,11 +84,6 @@ def test_the_operator_may_opt_whole_accounts_and_users_in_but_no_allocation_of_a
         a_job("5", comment="", account="research", user="alice", is_batch=None),
     )
     assert found(*jobs, opt_in="all", accounts=("research",), users=("alice",)) == ["1"]
-
-
-def test_what_the_comment_says_holds_where_the_operator_opts_the_job_in() -> None:
-    said = opted_in(a_job(comment="backstay:checkpoints=/ckpt"), WatchSection(opt_in="all"))
-    assert (said.opted_in, said.checkpoints) == (True, "/ckpt")
 
 
 def test_a_garbled_comment_costs_a_warning_and_nothing_else() -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.optin import read_comment
+from activities.configuration import WatchSection
+from activities.optin import opted_in, read_comment
 from activities.records import Mode, OptIn
+from tests.builders import a_job
 
 PATTERN = r"it (?P<iteration>\d{1,9}), loss=(?P<loss>\S+)"
 FULL = OptIn(opted_in=True, mode=Mode.APPROVE, checkpoints="/shared/run1/ckpt", log="/shared/run1/%j.log", progress_pattern=PATTERN)
@@ -152,3 +154,8 @@ def test_any_json_value_under_our_key_is_read_without_an_exception(value: object
 def test_a_comment_of_nothing_but_braces_is_read_in_bounded_time() -> None:
     read_comment("backstay" + "{" * 1_000_000)
     read_comment('{"backstay":' * 100_000)
+
+
+def test_what_the_comment_says_holds_where_the_operator_opts_the_job_in() -> None:
+    said = opted_in(a_job(comment="backstay:checkpoints=/ckpt"), WatchSection(opt_in="all"))
+    assert (said.opted_in, said.checkpoints) == (True, "/ckpt")
