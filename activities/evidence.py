@@ -1,7 +1,7 @@
 """Captures what a fault left behind, before anything is changed: bounded, redacted, hashed. A requeue truncates stdout by default.
 
 A few KB of each source go into the workflow's history, the rest into the evidence directory by reference. Called by the step
-`classify`, in a thread. What cannot be read is noted, never raised.
+`classify`, in a thread; `attribute` reads what it kept. What cannot be read is noted, never raised.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Starting workflows: one per watched job, one per cluster. Idempotent by ID; nothing else starts a workflow.
 
-Called by the worker (discovery) and by `up`.
+Called by the worker: at its start, and by its discovery.
 """
 
 from temporalio.client import Client

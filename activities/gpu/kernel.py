@@ -1,7 +1,6 @@
 """Kernel log text to findings: which node, which device, when, what it means. Pure; the patterns are kernel_lines.yaml, the Xids xid.yaml.
 
-The diagnosis engine calls it on captured kernel logs, the node agent on what it follows; `judge_bursts` (bursts.py) then says which
-line came first.
+The diagnosis engine calls it on captured kernel logs; `judge_bursts` (bursts.py) then says which line came first.
 """
 
 import re

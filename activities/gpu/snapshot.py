@@ -1,7 +1,6 @@
 """What readings of GPUs say, taken together: broken, waiting for a reset, throttled, slower than its peers, not alone. Pure.
 
-The diagnosis engine calls it on captured metrics, the node agent on its own readings. One row decides one reading (readings.yaml);
-what needs more than one reading is here.
+The diagnosis engine calls it on captured metrics. One row decides one reading (readings.yaml); what needs more than one is here.
 """
 
 import re

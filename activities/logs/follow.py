@@ -1,7 +1,7 @@
 """Following one growing log: complete lines, each exactly once, through rotation, truncation and whatever jobs write.
 
 No file stays open between reads: opening again is what makes NFS tell the truth about a file's size, and thousands of
-watches share one worker's file descriptors. Called by the watch and by evidence capture; ordinary trouble is a text, never raised.
+watches share one worker's file descriptors. Called by the watch; ordinary trouble is a text, never raised.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Finding a job's workflow in Temporal and reading its state, with or without a worker to answer.
 
-Called by `jobs`, `show`, `approve`, `reject` and `audit`. A query needs a living worker; without one the state is taken
+Called by `jobs`, `show`, `approve`, `reject`, `audit` and the demo. A query needs a living worker; without one the state is taken
 from the history, and the answer says so.
 """
 

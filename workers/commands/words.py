@@ -1,4 +1,4 @@
-"""A job's state and incidents as lines for people. Pure; called by `show`, `diagnose` and the demo's story."""
+"""A job's state and incidents as lines for people. Pure; called by the commands that tell people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
