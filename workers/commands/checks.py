@@ -255,7 +255,7 @@ def _readable(root: Path) -> Check:
 
 
 def evidence_directory(directory: Path) -> Check:
-    """Evidence beyond 64 KB is kept there before anything is changed."""
+    """What was captured is kept there before anything is changed."""
     name, place = "evidence", directory
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
