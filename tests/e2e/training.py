@@ -13,7 +13,7 @@ from workers.demo.train import TRACKER
 Seen = TypeVar("Seen")
 
 LOOK_EVERY = 0.2  # seconds between two looks at what is awaited
-PATIENCE = 60.0  # seconds; generous: the machine has two cores and other work
+PATIENCE = 100.0  # seconds; generous, for two cores with other work, and still shorter than Slurm's own delay of a requeued job
 
 
 @dataclass

@@ -34,7 +34,7 @@ def scheduler(idle_slurm: PrivateSlurm) -> CommandScheduler:
     return CommandScheduler(idle_slurm.transport, SchedulerSection.model_validate({"timeout": "20s"}))
 
 
-async def seen(scheduler: CommandScheduler, job_id: str, wanted: Callable[[Job], bool], within: timedelta = timedelta(seconds=30)) -> Job:
+async def seen(scheduler: CommandScheduler, job_id: str, wanted: Callable[[Job], bool], within: timedelta = timedelta(seconds=60)) -> Job:
     async with asyncio.timeout(within.total_seconds()):
         while True:
             job = await scheduler.job(job_id)

@@ -75,10 +75,10 @@ async def site(idle_slurm: PrivateSlurm) -> AsyncIterator[Site]:
 
 
 async def test_a_crash_is_told_with_its_line(site: Site) -> None:
-    job_id = await site.submit(f"{STEPS.format(last=20)}; echo '{FATAL}'; exit 1")
+    job_id = await site.submit(f"{STEPS.format(last=40)}; echo '{FATAL}'; exit 1")
     result = await (await site.watching(job_id))
     assert result.symptom is not None
-    assert (result.symptom.kind, result.progress.iteration) == (SymptomKind.CRASH, 20)
+    assert (result.symptom.kind, result.progress.iteration) == (SymptomKind.CRASH, 40)
     assert any(FATAL in signal.text for signal in result.symptom.signals)
     assert result.job is not None
     assert result.job.state is JobState.FAILED
@@ -86,7 +86,7 @@ async def test_a_crash_is_told_with_its_line(site: Site) -> None:
 
 
 async def test_a_job_that_crashed_and_does_not_end_is_a_crash(site: Site) -> None:
-    job_id = await site.submit(f"{STEPS.format(last=20)}; echo '{FATAL}'; sleep 600")
+    job_id = await site.submit(f"{STEPS.format(last=40)}; echo '{FATAL}'; sleep 600")
     result = await (await site.watching(job_id))
     assert result.symptom is not None
     assert result.symptom.kind is SymptomKind.CRASH

@@ -77,8 +77,8 @@ class Daemons:
             raise PrivateSlurmError(f"{name} ended with {kept.keeper.poll()}:\n{end_of(kept.log)}")
 
     async def until_exists(self, path: Path, name: str) -> None:
-        """Waits up to 10 s for a file that the daemon `name` makes."""
-        async with asyncio.timeout(10):
+        """Waits up to a minute for a file that the daemon `name` makes."""
+        async with asyncio.timeout(60):
             while True:
                 if await asyncio.to_thread(path.exists):
                     return

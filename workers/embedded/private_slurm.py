@@ -88,7 +88,7 @@ class PrivateSlurm:
 
     # ------------------------------------------------------------------------------------------------ start and stop
 
-    async def start(self, *, idle_within: timedelta = timedelta(seconds=30)) -> None:
+    async def start(self) -> None:
         """Starts everything and waits until every node is idle. Raises `PrivateSlurmError`, having stopped what ran."""
         if reason := why_not():
             raise PrivateSlurmError(reason)
@@ -100,7 +100,7 @@ class PrivateSlurm:
             await self.start_controller()
             for name in self.node_names:
                 await self.restart_node(name)
-            await self.wait_idle(within=idle_within)
+            await self.wait_idle()
         except BaseException:
             await self.stop()
             raise
@@ -137,7 +137,7 @@ class PrivateSlurm:
     async def start_controller(self) -> None:
         """Starts slurmctld on its saved state and waits until it answers."""
         self._keep("slurmctld", "slurmctld", "-D", "-f", str(self.slurm_conf))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while b"is UP" not in (await self._try("scontrol", "ping"))[1]:
                 self._daemons.check_alive("slurmctld")
                 await asyncio.sleep(_POLL)
@@ -168,7 +168,7 @@ class PrivateSlurm:
         lines = (await self.run("squeue", "--noheader", "--states=all", "--array", "--format=%i %T")).splitlines()
         return {job_id: state for job_id, _, state in (line.partition(" ") for line in lines)}
 
-    async def wait_state(self, job_id: str, *states: str, within: timedelta = timedelta(seconds=30)) -> str:
+    async def wait_state(self, job_id: str, *states: str, within: timedelta = timedelta(seconds=60)) -> str:
         """Waits until the job is in one of `states` (as squeue prints them); that state."""
         return await _seen(lambda: self._one_of(self.job_states, job_id), states, within=within, what=f"job {job_id}")
 
@@ -181,7 +181,7 @@ class PrivateSlurm:
         """Waits until the node is in one of `states` (as sinfo prints them, `down*`); that state."""
         return await _seen(lambda: self._one_of(self.node_states, name), states, within=within, what=name)
 
-    async def wait_idle(self, *, within: timedelta = timedelta(seconds=30)) -> None:
+    async def wait_idle(self, *, within: timedelta = timedelta(seconds=60)) -> None:
         """Waits until every node is idle."""
         states: Mapping[str, str] = {}
         try:
@@ -211,7 +211,7 @@ class PrivateSlurm:
         sidelined = [name for name, state in (await self.node_states()).items() if state.rstrip("*~#$@+").startswith(_SIDELINED)]
         if sidelined:
             await self._try("scontrol", "update", f"NodeName={','.join(sidelined)}", "State=RESUME")
-        await self.wait_idle(within=timedelta(seconds=60))
+        await self.wait_idle()
 
     # -------------------------------------------------------------------------------------------------- underneath
 
@@ -250,12 +250,16 @@ _SIDELINED = ("down", "drain", "fail", "error")
 
 
 async def _seen(read: Callable[[], Awaitable[str]], wanted: Collection[str], *, within: timedelta, what: str) -> str:
-    """Reads until what is read is wanted; returns it."""
+    """Reads until what is read is wanted; returns it. A controller that gives no answer once is asked again."""
     seen = "unknown"
     try:
         async with asyncio.timeout(within.total_seconds()):
             while True:
-                if (seen := await read()) in wanted:
+                try:
+                    seen = await read()
+                except PrivateSlurmError as error:
+                    seen = f"not told ({error})"
+                if seen in wanted:
                     return seen
                 await asyncio.sleep(_POLL)
     except TimeoutError as error:
