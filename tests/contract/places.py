@@ -75,7 +75,7 @@ class Place(Protocol):
     async def start_controller(self) -> None: ...
 
 
-async def until(place: Place, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], within: float = 40.0) -> T:
+async def until(place: Place, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], within: float = 60.0) -> T:
     """What `look` finds once it is as wanted; at most `within` of the place's seconds."""
     begin = place.now()
     while True:
@@ -86,7 +86,7 @@ async def until(place: Place, look: Callable[[], Awaitable[T]], holds: Callable[
         await place.pause()
 
 
-async def job_in(place: Place, job_id: str, state: JobState, within: float = 40.0) -> Job:
+async def job_in(place: Place, job_id: str, state: JobState, within: float = 60.0) -> Job:
     """The job once it is in that state and nothing of it is being cleaned up."""
     return await until(place, lambda: place.scheduler.job(job_id), lambda job: job.state is state and not job.is_ending, within)
 
@@ -218,7 +218,7 @@ class RealPlace:
         )
 
     async def until_deaf(self, job_id: str) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             while not (self.slurm.directory / f"deaf-{job_id}").exists():
                 await self.pause()
 
