@@ -31,7 +31,8 @@ from workers.commands.checks import Status, worker_version
 from workers.commands.errors import ExitCode
 from workers.commands.explaining import explain
 from workers.handover import AT_ONCE, Handover
-from workers.worker import ATTRIBUTE_TYPES, register_search_attributes, run_worker, scheduler_of, steps_of
+from workers.reaching import NotReachableFromHere, scheduler_of
+from workers.worker import ATTRIBUTE_TYPES, register_search_attributes, run_worker, steps_of
 
 WORKFLOWS = Path(__file__).parents[1] / "workflows"
 
@@ -78,7 +79,7 @@ async def test_what_workflows_name_and_what_is_registered_are_the_same_each_once
 def test_the_scheduler_is_the_one_the_configuration_names(tmp_path: Path) -> None:
     assert isinstance(scheduler_of(a_configuration(tmp_path)), CommandScheduler)
     simulated = a_configuration(tmp_path, cluster={"name": "alpha", "scheduler": {"kind": "simulated"}})
-    with pytest.raises(ValueError, match="set it to command"):
+    with pytest.raises(NotReachableFromHere, match="set it to command"):
         scheduler_of(simulated)
 
 

@@ -22,7 +22,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from activities.attribute import Attribute
 from activities.classify import Classify
 from activities.cluster_desk import ClusterDesk
-from activities.configuration import Configuration, SchedulerKind
+from activities.configuration import Configuration
 from activities.detect import Detect
 from activities.diagnosis.engine import Engine
 from activities.discover import Discover, Newcomer
@@ -32,12 +32,12 @@ from activities.logs.paths import LogRoots
 from activities.recommend import Recommend
 from activities.reschedule import Reschedule
 from activities.slurm.clock import WallClock
-from activities.slurm.commands import CommandScheduler
 from activities.slurm.feed import Feed
 from activities.slurm.scheduler import Scheduler
 from activities.verify import Verify
 from workers.client import SearchAttributesMissing, build_id_of
 from workers.handover import Handover
+from workers.reaching import scheduler_of
 from workers.starting import start_cluster, start_watching
 from workflows.cluster import Cluster
 from workflows.training_job import TrainingJob
@@ -63,19 +63,6 @@ CACHED_WORKFLOWS = 200
 
 OTHER_ACTIVITIES = 100
 """Slots beside the watches: a job that is being recovered must never wait for a healthy one."""
-
-
-def scheduler_of(configuration: Configuration) -> Scheduler:
-    """The scheduler that the configuration names. A simulated one is given by who runs it, never made here.
-
-    Raises:
-        ValueError: `cluster.scheduler.kind` is `simulated`, which only `backstay demo` can provide.
-    """
-    match configuration.cluster.scheduler.kind:
-        case SchedulerKind.COMMAND:
-            return CommandScheduler.on_this_machine(configuration.cluster.scheduler)
-        case SchedulerKind.SIMULATED:
-            raise ValueError("cluster.scheduler.kind: simulated runs inside `backstay demo --simulated` only; set it to command")
 
 
 def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler) -> Sequence[Callable[..., Any]]:

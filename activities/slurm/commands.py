@@ -21,7 +21,7 @@ from activities.slurm.scheduler import (
     SchedulerUnreadable,
 )
 from activities.slurm.settings import settings_from
-from activities.slurm.transport import Completed, LocalTransport, Transport, TransportError
+from activities.slurm.transport import Completed, Transport, TransportError
 
 _JOB_ID = re.compile(r"[1-9]\d{0,9}(?:_\d{1,7}|\+\d{1,3})?", re.ASCII)  # 12, array task 12_3, het component 12+1
 _VERSION = re.compile(rb"(\d+)\.(\d+)")
@@ -42,11 +42,6 @@ class CommandScheduler:
         self._timeout = section.timeout
         self._version: tuple[int, int] | None = None
         self._listings = parsing.Listings()
-
-    @classmethod
-    def on_this_machine(cls, section: SchedulerSection) -> "CommandScheduler":
-        """With the programs of this machine, found as `section` says."""
-        return cls(LocalTransport(slurm_conf=section.slurm_conf, bin_directory=section.bin_directory), section)
 
     # ----------------------------------------------------------------------------------------------------- questions
 

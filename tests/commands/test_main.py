@@ -82,6 +82,14 @@ def test_without_a_configuration_the_mend_is_told(tmp_path: Path) -> None:
     assert told.stderr.startswith("backstay: no configuration: give -c FILE")
 
 
+def test_a_scheduler_of_another_process_is_a_matter_of_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "backstay.yaml"
+    path.write_text("cluster: {name: alpha, scheduler: {kind: simulated}}\n")
+    told = backstay("failopen", "-c", str(path), directory=tmp_path)
+    assert (told.returncode, told.stderr.count("\n")) == (2, 1)
+    assert "set it to command" in told.stderr
+
+
 def test_a_typo_in_the_configuration_names_line_and_nearest_key(tmp_path: Path) -> None:
     path = tmp_path / "backstay.yaml"
     path.write_text(f"{MINIMAL}policy:\n  mod: auto\n")

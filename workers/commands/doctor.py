@@ -3,10 +3,11 @@
 import typer
 
 from workers.commands.checks import Check, Status, all_checks
+from workers.commands.controller import CommandController
 from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
-from workers.commands.reaching import controller_for, scheduler_for
 from workers.commands.terminal import print_json, screen
+from workers.reaching import scheduler_of, transport_of
 
 MARKS = {Status.OK: "ok     ", Status.WARNING: "warning", Status.FAILED: "FAILED "}
 
@@ -14,7 +15,8 @@ MARKS = {Status.OK: "ok     ", Status.WARNING: "warning", Status.FAILED: "FAILED
 def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Check that Backstay can work here: Temporal, Slurm, its own rights, delays, logs, comments, clocks, evidence."""
     configuration = open_configuration(config)
-    checks = run(all_checks(configuration, scheduler_for(configuration), controller_for(configuration)))
+    controller = CommandController(transport_of(configuration), configuration.cluster.scheduler.timeout)
+    checks = run(all_checks(configuration, scheduler_of(configuration), controller))
     if as_json:
         print_json([check.model_dump(mode="json") for check in checks])
     else:

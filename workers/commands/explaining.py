@@ -11,6 +11,7 @@ from activities.slurm.scheduler import PermissionDenied, SchedulerError, Schedul
 from workers.client import SearchAttributesMissing, TemporalUnreachable
 from workers.commands.errors import ExitCode
 from workers.embedded.temporal import EmbeddedTemporalFailed
+from workers.reaching import NotReachableFromHere
 
 
 def refusal(error: WorkflowUpdateFailedError) -> str:
@@ -30,6 +31,8 @@ def explain(error: BaseException) -> tuple[ExitCode, str] | None:
             return ExitCode.BAD, f"{error}; run it as root, SlurmUser or a Slurm operator"
         case SchedulerError():
             return ExitCode.BAD, str(error)
+        case NotReachableFromHere():
+            return ExitCode.USAGE, str(error)
         case SearchAttributesMissing():
             return ExitCode.BAD, str(error)
         case TemporalUnreachable() | EmbeddedTemporalFailed():

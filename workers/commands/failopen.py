@@ -13,8 +13,8 @@ from activities.records import Job, JobState, Record
 from activities.slurm.scheduler import JobUnknown, Scheduler, SchedulerRefused
 from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
-from workers.commands.reaching import scheduler_for
 from workers.commands.terminal import print_json, tell
+from workers.reaching import scheduler_of
 
 
 class Ending(StrEnum):
@@ -33,7 +33,7 @@ class Release(Record):
 
 def failopen(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Release every job that Backstay holds, without Temporal. For when Backstay is being switched off or is broken."""
-    releases = run(release_all(scheduler_for(open_configuration(config))))
+    releases = run(release_all(scheduler_of(open_configuration(config))))
     if as_json:
         print_json([release.model_dump(mode="json") for release in releases])
     elif not releases:
