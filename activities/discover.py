@@ -82,11 +82,12 @@ class Discover:
     async def discover_jobs(self, request: DiscoverRequest) -> None:
         """Runs until cancelled. Writes nothing to history; its heartbeat says how many jobs it sees."""
         details = activity.info().heartbeat_details
-        since = Discovered.model_validate(details[0]).since if details else None
+        told = Discovered.model_validate(details[0]) if details else None
+        since = told.since if told is not None else None
         known: set[tuple[str, datetime, int]] = set()
         number = 0
         while True:
-            snapshot = await self._next_or_beat(number, since)
+            snapshot = await self._next_or_beat(number, told)
             if snapshot is None:
                 continue
             number = snapshot.number
@@ -101,18 +102,17 @@ class Discover:
                             known.add(_identity(newcomer.job))
                     activity.heartbeat(Discovered(since=since, jobs_seen=len(snapshot.jobs), watched=len(known)))
                 known &= {_identity(job) for job in snapshot.jobs.values() if job.submitted_at}
-            activity.heartbeat(
-                Discovered(since=since, jobs_seen=len(snapshot.jobs), watched=len(known), unreachable_since=snapshot.unreachable_since)
-            )
+            told = Discovered(since=since, jobs_seen=len(snapshot.jobs), watched=len(known), unreachable_since=snapshot.unreachable_since)
+            activity.heartbeat(told)
 
-    async def _next_or_beat(self, number: int, since: datetime | None) -> Snapshot | None:
+    async def _next_or_beat(self, number: int, told: Discovered | None) -> Snapshot | None:
         try:
             # Not wait_for: on Python 3.11 it swallows a cancellation that meets a snapshot, and the worker could never stop.
             async with asyncio.timeout(beat_every(activity.info().heartbeat_timeout).total_seconds()):
                 return await self._feed.next(number)
         except TimeoutError:
-            if since is not None:
-                activity.heartbeat(Discovered(since=since))
+            if told is not None:
+                activity.heartbeat(told)  # what was last known stands until the next look
             return None
 
     async def _begin(self, newcomer: Newcomer) -> bool:

@@ -239,6 +239,16 @@ async def test_a_look_that_hangs_still_heartbeats_so_that_the_worker_is_not_take
         await site.some_looks(5)
 
 
+async def test_between_two_looks_a_heartbeat_tells_what_the_last_one_told() -> None:
+    site = Site()
+    site.cluster.down = True
+    async with site.discovering():
+        await site.until(lambda: bool(site.heartbeats) and site.heartbeats[-1].unreachable_since is not None)
+        site.feed._scheduler = NeverAnswers(4)
+        await site.some_looks(5)
+        assert {beat.unreachable_since for beat in site.heartbeats[-3:]} == {site.heartbeats[0].unreachable_since}
+
+
 class OneSnapshotAtAWish(Feed):
     """Gives its next snapshot exactly when the test says so."""
 

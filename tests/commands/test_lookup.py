@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,9 +12,11 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from activities.discover import Discovered
 from activities.records import Cursor, Progress
+from tests.builders import NOON
 from workers.commands.errors import CommandFailed
-from workers.commands.lookup import find_job, live_from, unwatched
+from workers.commands.lookup import discovery_troubles, find_job, live_from, troubles_in, unwatched
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -69,6 +72,24 @@ def test_a_workflow_ended_by_hand_is_not_shown_as_if_it_watched_on() -> None:
     [said] = unwatched(WorkflowExecutionStatus.TERMINATED)
     assert "(terminated), so nobody watches this job any more" in said
     assert unwatched(WorkflowExecutionStatus.RUNNING) == unwatched(WorkflowExecutionStatus.COMPLETED) == ()
+
+
+def a_discovery(*, state: PendingActivityState.ValueType = STARTED, **told: Any) -> PendingActivityInfo:
+    beat = Payload(metadata={"encoding": b"json/plain"}, data=Discovered(since=NOON, **told).model_dump_json().encode())
+    return PendingActivityInfo(activity_type=ActivityType(name="discover_jobs"), state=state, heartbeat_details=Payloads(payloads=[beat]))
+
+
+def test_why_new_jobs_are_not_seen_is_told() -> None:
+    assert troubles_in([a_discovery()]) == ()
+    [silent] = troubles_in([a_discovery(unreachable_since=NOON)])
+    assert silent == "Slurm has not answered since 2026-01-05 12:00:00 UTC, so new jobs are not seen; `backstay doctor` tells why"
+    [nobody] = troubles_in([a_discovery(state=SCHEDULED)])
+    assert "start `backstay worker`" in nobody
+
+
+async def test_a_cluster_that_nobody_ever_watched_is_told(client: Client) -> None:
+    [never] = await discovery_troubles(client, uuid4().hex)
+    assert "has never been watched" in never
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.cluster_desk import cluster_workflow_id
+from activities.discover import Discover, Discovered
 from activities.records import Cursor, Progress
 from workers.commands.errors import BadUsage, CommandFailed
 from workers.commands.facts import decoded, failure_in_words, predecessor_run_id
@@ -236,6 +238,36 @@ def live_from(pending: Iterable[PendingActivityInfo]) -> Live:
             goes_on = "waits for a worker" if cursor is not None else "is tried again"
             warnings.append(f"{each.activity_type.name} failed {tries} and {goes_on}: {failure_in_words(each.last_failure)}")
     return Live(progress, tuple(dict.fromkeys(warnings)))
+
+
+async def discovery_troubles(client: Client, cluster: str) -> tuple[str, ...]:
+    """Why new jobs of the cluster may not be seen now. An empty list of jobs would otherwise read as if all were well."""
+    try:
+        description = await client.get_workflow_handle(cluster_workflow_id(cluster)).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return (f"cluster {cluster} has never been watched from this Temporal server; start `backstay up` or `backstay worker`",)
+    if description.status is not WorkflowExecutionStatus.RUNNING:
+        return (
+            f"the workflow of cluster {cluster} was ended in Temporal, so new jobs are not seen; restart a worker, which starts it again",
+        )
+    return troubles_in(description.raw_description.pending_activities)
+
+
+def troubles_in(pending: Iterable[PendingActivityInfo]) -> tuple[str, ...]:
+    """The same from the server's description of the cluster's workflow. Pure."""
+    for each in pending:
+        if each.activity_type.name != Discover.discover_jobs.__name__:
+            continue
+        if each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED:
+            return ("no worker looks for new jobs; start `backstay worker`",)
+        for detail in decoded(each.heartbeat_details):
+            with suppress(ValidationError):
+                if silent_since := Discovered.model_validate(detail).unreachable_since:
+                    since = f"{silent_since:%Y-%m-%d %H:%M:%S} UTC"
+                    return (f"Slurm has not answered since {since}, so new jobs are not seen; `backstay doctor` tells why",)
+    return ()
 
 
 def _cursor_in(pending: PendingActivityInfo) -> Cursor | None:
