@@ -4,7 +4,7 @@ The engine calls `judgement_of`."""
 
 from activities.diagnosis import concluding
 from activities.diagnosis.case import Case
-from activities.diagnosis.causality import ENDS_A_WAIT, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
+from activities.diagnosis.causality import ENDS_A_WAIT, IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.collectives import WAITING, Waiting, waiting_of, with_dumps
 from activities.diagnosis.quiet import of_no_event
@@ -29,10 +29,15 @@ def judgement_of(case: Case) -> Judgement:
 def _events(case: Case) -> list[Observation]:
     """Observations that may count: a clean end makes unspecific noise around it harmless, and so does a job that lives on."""
     if case.lives():
+        standing = [item.position for item in case.observations if item.role is Role.CASCADE and item.cause and _stands(case, item)]
+        felt = max(standing, default=-1)  # peers that felt it, and no step since: the job does not live on past what came before
         return [
             item
             for item in case.observations
-            if item.role is not Role.PRIMARY or item.source is not SignalSource.LOG or item.weight >= NAMES_ITS_CAUSE
+            if item.role is not Role.PRIMARY
+            or item.source is not SignalSource.LOG
+            or item.weight >= NAMES_ITS_CAUSE
+            or (item.weight >= IS_SPECIFIC and item.position < felt and _stands(case, item))
         ]
     if case.caught:
         return [item for item in case.observations if item not in case.caught]
@@ -45,6 +50,10 @@ def _events(case: Case) -> list[Observation]:
         or item.role not in (Role.PRIMARY, Role.CASCADE)
         or (item.role is Role.PRIMARY and item.weight >= 0.9)
     ]
+
+
+def _stands(case: Case, item: Observation) -> bool:
+    return item.source is SignalSource.LOG and not progressed_after(item, case.reading.marks)
 
 
 def _waiting(case: Case, verdict: Verdict) -> Waiting | None:

@@ -129,6 +129,9 @@ def _walk_mapping(data: Mapping[Any, Any], node: str | None, gpu: str | None, pa
         joined = f"{path}_{text}" if path else text
         if not nested:
             yield from _walk(value, node, gpu, joined, depth + 1)
+        elif isinstance(value, list | tuple) and re.search(r"(?i)process(?:es)?$", text):
+            if foreign := _of_others(value):
+                yield Reading(node, gpu, "foreign_processes", float(foreign))
         elif text.lower() in _CONTAINERS:
             yield from _walk(value, node, gpu, path, depth + 1)
         elif gpu is None and _GPU_KEY.match(text) and not (node is None and _holds_gpus(value)):
@@ -137,6 +140,23 @@ def _walk_mapping(data: Mapping[Any, Any], node: str | None, gpu: str | None, pa
             yield from _walk(value, text, gpu, path, depth + 1)
         else:
             yield from _walk(value, node, gpu, joined, depth + 1)
+
+
+_OWNED_BY: Final = re.compile(r"^(?:slurm_)?job(?:_?id)?$|^owner$|^belongs_to$|^in_(?:this_)?job$", re.I)
+_NOT_OURS: Final = re.compile(r"(?i)^(?:none|no|false|null|unknown|not in .*|(?:an)?other\b.*|foreign\b.*)$")
+
+
+def _of_others(processes: Sequence[Any]) -> int:
+    """How many of the processes listed one by one are told to be of no job, of another one, or of a second one."""
+    owners = [
+        str(value)
+        for process in processes
+        if isinstance(process, Mapping)
+        for value in [next((value for key, value in process.items() if _OWNED_BY.match(str(key))), None)]
+        if value is not None
+    ]
+    ours = {owner for owner in owners if not _NOT_OURS.match(owner)}
+    return sum(1 for owner in owners if _NOT_OURS.match(owner)) + max(0, len(ours) - 1)
 
 
 def _holds_gpus(value: object) -> bool:
