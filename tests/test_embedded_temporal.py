@@ -94,7 +94,7 @@ async def test_what_was_started_is_still_there_after_a_restart_on_the_same_datab
         client = await Client.connect(server.address)
         await client.start_workflow("Anything", id="kept", task_queue="nobody")
         listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace="default"))
-        assert set(SEARCH_ATTRIBUTES) <= set(listed.custom_attributes)
+        assert {key.name for key in SEARCH_ATTRIBUTES} <= set(listed.custom_attributes)
         port = server.port
     assert not await answers(f"127.0.0.1:{port}")
     async with EmbeddedTemporal(database, port=port) as server:

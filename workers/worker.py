@@ -5,7 +5,7 @@ Started by `backstay worker`, `up` and `demo`. Any number may run; Temporal shar
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -41,21 +41,14 @@ from workers.reaching import scheduler_of
 from workers.starting import start_cluster, start_watching
 from workflows.cluster import Cluster
 from workflows.training_job import TrainingJob
-from workflows.visibility import SEARCH_ATTRIBUTES
+from workflows.visibility import SEARCH_ATTRIBUTES, type_in_words
 
 log = structlog.get_logger()
 
 GRACE = timedelta(seconds=5)
 """A stopping worker lets mutations finish this long; then watches are handed over."""
 
-ATTRIBUTE_TYPES = {
-    name: {
-        "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-        "Bool": IndexedValueType.INDEXED_VALUE_TYPE_BOOL,
-        "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-    }[kind]
-    for name, kind in SEARCH_ATTRIBUTES.items()
-}
+ATTRIBUTE_TYPES = {key.name: IndexedValueType.ValueType(key.indexed_value_type) for key in SEARCH_ATTRIBUTES}
 """Our search attributes, as the server's interface names their types."""
 
 CACHED_WORKFLOWS = 200
@@ -160,12 +153,11 @@ async def register_search_attributes(client: Client) -> None:
             another type.
     """
     known = await _known_search_attributes(client)
-    others = sorted(name for name, kind in ATTRIBUTE_TYPES.items() if known.get(name, kind) != kind)
+    others = [name for name, kind in ATTRIBUTE_TYPES.items() if known.get(name, kind) != kind]
     if others:
-        wanted = ", ".join(f"{name}={SEARCH_ATTRIBUTES[name]}" for name in others)
         raise SearchAttributesMissing(
-            f"namespace {client.namespace} has search attributes of these names by another type; Backstay needs {wanted}: use a namespace "
-            "of its own"
+            f"namespace {client.namespace} has search attributes of these names by another type; Backstay needs {_in_words(others)}: "
+            "use a namespace of its own"
         )
     missing = {name: kind for name, kind in ATTRIBUTE_TYPES.items() if name not in known}
     if not missing:
@@ -178,10 +170,14 @@ async def register_search_attributes(client: Client) -> None:
     except RPCError as error:
         if error.status is RPCStatusCode.ALREADY_EXISTS:  # another worker starts beside us, or they cannot be listed here
             return
-        wanted = ", ".join(f"{name}={SEARCH_ATTRIBUTES[name]}" for name in sorted(missing))
         raise SearchAttributesMissing(
-            f"namespace {client.namespace} lacks the search attributes {wanted}; have them added by whoever administers Temporal"
+            f"namespace {client.namespace} lacks the search attributes {_in_words(missing)}; "
+            "have them added by whoever administers Temporal"
         ) from error
+
+
+def _in_words(names: Collection[str]) -> str:
+    return ", ".join(f"{key.name}={type_in_words(key)}" for key in sorted(SEARCH_ATTRIBUTES, key=lambda key: key.name) if key.name in names)
 
 
 async def _known_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:

@@ -18,15 +18,14 @@ NEEDS_APPROVAL = SearchAttributeKey.for_bool("BackstayNeedsApproval")
 CAUSE = SearchAttributeKey.for_keyword("BackstayCause")
 NODES = SearchAttributeKey.for_keyword_list("BackstayNodes")
 
-SEARCH_ATTRIBUTES = {
-    "BackstayCluster": "Keyword",
-    "BackstayJob": "Keyword",
-    "BackstayState": "Keyword",
-    "BackstayNeedsApproval": "Bool",
-    "BackstayCause": "Keyword",
-    "BackstayNodes": "KeywordList",
-}
-"""Name -> type, as the Temporal server must know them; registered by the worker at its start."""
+SEARCH_ATTRIBUTES: tuple[SearchAttributeKey[Any], ...] = (CLUSTER, JOB, STATE, NEEDS_APPROVAL, CAUSE, NODES)
+"""What the Temporal server must know; registered by the worker at its start."""
+
+
+def type_in_words(key: SearchAttributeKey[Any]) -> str:
+    """The type as Temporal's programs and its documentation name it: `Keyword`, `Bool`, `KeywordList`."""
+    return key.indexed_value_type.name.title().replace("_", "")
+
 
 MOST_NODES_LISTED = 50
 """A list of a thousand node names is no search attribute; the suspects come first."""

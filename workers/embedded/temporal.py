@@ -22,7 +22,7 @@ from typing import IO, Self
 
 from temporalio.service import ConnectConfig, RPCError, ServiceClient
 
-from workflows.visibility import SEARCH_ATTRIBUTES
+from workflows.visibility import SEARCH_ATTRIBUTES, type_in_words
 
 HEALTH_PAUSE_SECONDS = 0.1  # between two asks while the server comes up; it takes about one second
 LEASH = Path(__file__).with_name("leash.py")
@@ -243,7 +243,7 @@ class EmbeddedTemporal:
         await self.stop()
 
     def _command(self) -> list[str]:
-        attributes = [part for name, type_ in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", f"{name}={type_}")]
+        attributes = [part for key in SEARCH_ATTRIBUTES for part in ("--search-attribute", f"{key.name}={type_in_words(key)}")]
         return [
             *(sys.executable, "-I", "-S", str(LEASH), str(os.getpid())),
             str(self.program.path.absolute()),
