@@ -70,5 +70,8 @@ class TrainingJobState(Record):
     summary: str = ""
 
 
+HELD_BY_GUARD_RAILS = "held_by_guard_rails"
+"""The step of an outcome by which `approve` knows that what it approved waits again."""
+
 KEPT_INCIDENTS = 20
 KEPT_WARNINGS = 20

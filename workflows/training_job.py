@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.left_alone import compared, left_alone, withheld
     from workflows.memory import Memory
     from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
-    from workflows.state import Stage, TrainingJobState
+    from workflows.state import HELD_BY_GUARD_RAILS, Stage, TrainingJobState
     from workflows.visibility import watching_in_words
     from workflows.watch import LONGEST_WATCH, keep_watching
 
@@ -139,7 +139,7 @@ class TrainingJob:
                 return decision, proposal
             asked = withheld(proposal, permission.why, self._memory.incident())
             self._memory.change_incident(recommendation=asked.recommendation, decision=None)
-            self._memory.story().step("held_by_guard_rails", permission.why)
+            self._memory.story().step(HELD_BY_GUARD_RAILS, permission.why)
             self._memory.story().state(OutcomeState.HELD, permission.why)
             self._memory.story().undecided()
             decision = self._decided(await self._await_person(asked))

@@ -32,7 +32,7 @@ from workers.commands.options import (
 )
 from workers.commands.shapes import decision_document, pending_recommendation
 from workers.commands.terminal import print_json, tell
-from workflows.state import Stage, TrainingJobState
+from workflows.state import HELD_BY_GUARD_RAILS, Stage, TrainingJobState
 
 GUARD_RAILS_ANSWER_WITHIN = timedelta(seconds=10)
 """They take one look at Slurm's nodes, a second at most; with Slurm silent they take up to an hour, which nobody waits out at a prompt."""
@@ -149,5 +149,5 @@ def held_back(state: TrainingJobState, since: datetime) -> str | None:
         return None
     outcome = state.incidents[-1].outcome
     # By the time and not by the digest: refused twice for one reason, a recommendation carries one digest.
-    refused = any(step.name == "held_by_guard_rails" and step.at >= since for step in outcome.steps)
+    refused = any(step.name == HELD_BY_GUARD_RAILS and step.at >= since for step in outcome.steps)
     return outcome.summary if refused else None
