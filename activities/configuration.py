@@ -59,10 +59,15 @@ class ClusterSection(Section):
     scheduler: SchedulerSection = SchedulerSection()
 
 
+class OptInBy(StrEnum):
+    COMMENT = "comment"
+    ALL = "all"
+
+
 class WatchSection(Section):
     partitions: tuple[str, ...] = Field((), description="partitions looked at; empty: all")
-    opt_in: Literal["comment", "all"] = Field(
-        "comment", description="comment: jobs say so; all: every batch job of the listed partitions, accounts, users"
+    opt_in: OptInBy = Field(
+        OptInBy.COMMENT, description="comment: jobs say so; all: every batch job of the listed partitions, accounts, users"
     )
     accounts: tuple[str, ...] = Field((), description="with opt_in all: only these accounts; empty: all")
     users: tuple[str, ...] = Field((), description="with opt_in all: only these users; empty: all")

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from activities.configuration import WatchSection
+from activities.configuration import OptInBy, WatchSection
 from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
 from activities.records import Job, Mode, OptIn
 
@@ -73,7 +73,7 @@ def opted_in(job: Job, watch: WatchSection) -> OptIn:
     """What the job's comment says; with `opt_in: all` the operator's partitions, accounts and users opt it in."""
     said = _read_comment(job.comment)
     by_operator = (
-        watch.opt_in == "all"
+        watch.opt_in is OptInBy.ALL
         and job.is_batch is True
         and (not watch.accounts or job.account in watch.accounts)
         and (not watch.users or job.user in watch.users)

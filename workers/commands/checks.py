@@ -13,7 +13,7 @@ from pathlib import Path
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeWorkerDeploymentRequest
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.configuration import Configuration, TemporalSection
+from activities.configuration import Configuration, OptInBy, TemporalSection
 from activities.optin import read_comment
 from activities.records import Mode, Record
 from activities.reschedule import SHORTEST_USEFUL_DELAY
@@ -201,7 +201,7 @@ async def partitions(configuration: Configuration, scheduler: Scheduler) -> Chec
 
 async def comments(configuration: Configuration, scheduler: Scheduler) -> Check:
     """Whether comments reach us as they were written; sbatch eats double quotes in `#SBATCH --comment={...}`."""
-    if configuration.watch.opt_in == "all":
+    if configuration.watch.opt_in is OptInBy.ALL:
         return ok("comments", "not needed: watch.opt_in is `all`")
     try:
         said = {job.job_id: job.comment for job in await scheduler.jobs() if job.comment}
