@@ -191,27 +191,29 @@ def _holds_plainly(when: When) -> bool:
     )
 
 
+# A key of `when` -> how what is left of it is told, in this order. Domain and cause are known by then.
+_ASKED: Mapping[str, str] = {
+    "symptom": "symptom {}",
+    "mode": "mode {}",
+    "confidence": "confidence {}",
+    "suspect_confidence": "suspect's confidence {}",
+    "has_suspects": "{}",
+    "earlier_same_cause": "seen {} times before without progress since",
+    "partition": "partition {}",
+    "user": "user {}",
+}
+
+
 def _conditions(when: When) -> list[str]:
     """What remains to be asked once domain and cause are known."""
+    return [words.format(_wanted(value)) for key, words in _ASKED.items() if (value := getattr(when, key)) is not None]
 
-    def listed(values: tuple[Any, ...] | Any) -> str:
-        return " or ".join(str(value) for value in (values if isinstance(values, tuple) else (values,)))
 
-    words: list[str] = []
-    if when.symptom is not None:
-        words.append(f"symptom {listed(when.symptom)}")
-    if when.mode is not None:
-        words.append(f"mode {listed(when.mode)}")
-    if when.confidence is not None:
-        words.append(f"confidence {when.confidence}")
-    if when.suspect_confidence is not None:
-        words.append(f"suspect's confidence {when.suspect_confidence}")
-    if when.has_suspects is not None:
-        words.append("a node is named" if when.has_suspects else "no node is named")
-    if when.earlier_same_cause is not None:
-        words.append(f"seen {when.earlier_same_cause} times before without progress since")
-    if when.partition is not None:
-        words.append(f"partition {listed(when.partition)}")
-    if when.user is not None:
-        words.append(f"user {listed(when.user)}")
-    return words
+def _wanted(value: Any) -> str:
+    match value:
+        case bool():
+            return "a node is named" if value else "no node is named"
+        case tuple():
+            return " or ".join(map(str, value))
+        case _:
+            return str(value)
