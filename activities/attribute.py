@@ -11,7 +11,7 @@ from temporalio import activity
 
 from activities.beat import heartbeats
 from activities.configuration import AttributionSection
-from activities.evidence import EvidenceStore
+from activities.evidence.capture import EvidenceStore
 from activities.logs.paths import log_path_of
 from activities.opinions.asking import a_client
 from activities.opinions.attrsvc import AttributionService

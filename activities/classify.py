@@ -13,7 +13,7 @@ from temporalio import activity
 from activities.beat import heartbeats
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import LogSource, Signals
-from activities.evidence import EvidenceStore, Material
+from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
 from activities.records import Attempt, Evidence, Job, Judgement, Node, OptIn, Progress, Record, Symptom
 from activities.redaction import redact_record

@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.attribute import Attribute, OpinionRequest
 from activities.configuration import AttributionSection, AttrsvcSection, EvidenceSection, OperatorServiceSection
-from activities.evidence import EvidenceStore, Material
+from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.paths import LogRoots
 from activities.records import Opinion, Verdict
 from tests.builders import ECC_LINE, a_crash, a_diagnosis, a_job, a_key, a_suspect, after, an_attempt, an_attribution, an_opt_in

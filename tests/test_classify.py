@@ -13,7 +13,7 @@ from activities.classify import TRIES_TO_READ, Classify, ClassifyRequest
 from activities.configuration import EvidenceSection
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import Signals
-from activities.evidence import EvidenceStore
+from activities.evidence.capture import EvidenceStore
 from activities.logs.paths import LogRoots
 from activities.records import Domain, Evidence, Job, Judgement, SignalSource
 from activities.slurm.clock import ManualClock

@@ -26,7 +26,7 @@ from activities.configuration import Configuration
 from activities.detect import Detect
 from activities.diagnosis.engine import Engine
 from activities.discover import Discover, Newcomer
-from activities.evidence import EvidenceStore
+from activities.evidence.capture import EvidenceStore
 from activities.guarding import Guarding
 from activities.logs.paths import LogRoots
 from activities.recommend import Recommend

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from activities.configuration import EvidenceSection
-from activities.evidence import EvidenceStore, Material
-from activities.evidence_files import folder_name
-from activities.evidence_logs import windows_of
+from activities.evidence.capture import EvidenceStore, Material
+from activities.evidence.files import folder_name
+from activities.evidence.logs import windows_of
 from activities.logs.paths import LogRoots
 from activities.records import Evidence, Excerpt, NodeState, SignalSource, as_json
 from tests.builders import ECC_LINE, a_job, a_key, a_node, a_signal, after, node_names

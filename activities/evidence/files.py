@@ -1,4 +1,4 @@
-"""The evidence directory: one folder an incident, readable by its owner only, written once. Called by `evidence.py`.
+"""The evidence directory: one folder an incident, readable by its owner only, written once. Called by `capture.py`.
 
 What is written is complete or absent (write beside, sync, rename), and what is there is never overwritten: a second capture may
 come after a requeue has truncated the log, so the first one counts.

@@ -16,9 +16,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from activities.configuration import EvidenceSection
-from activities.evidence_files import MANIFEST, IncidentFolder, Stored
-from activities.evidence_keeping import Keeping
-from activities.evidence_logs import bounded_copy, places_of, read_window, windows_of
+from activities.evidence.files import MANIFEST, IncidentFolder, Stored
+from activities.evidence.keeping import Keeping
+from activities.evidence.logs import bounded_copy, places_of, read_window, windows_of
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.prefixes import strip_ansi_bytes
 from activities.records import Evidence, Excerpt, Job, JobKey, Node, NodeState, Signal, SignalSource, as_json

@@ -1,6 +1,6 @@
 """How long evidence is kept: what leaves the evidence directory, by age and by the size of all of it.
 
-Called by `evidence.py` after each capture. Only what a capture wrote is deleted: the files its manifest names, in a folder that
+Called by `capture.py` after each capture. Only what a capture wrote is deleted: the files its manifest names, in a folder that
 has one. Another's file stays, and its folder with it.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import structlog
 from pydantic import ValidationError
 
-from activities.evidence_files import MANIFEST
+from activities.evidence.files import MANIFEST
 from activities.records import Evidence, utc
 
 log = structlog.get_logger()

@@ -1,6 +1,6 @@
 """Which pieces of a log are worth keeping, and how they are read: by offset, in bounded memory, whatever the log's size.
 
-Pure but for reading the stream it is given. Called by `evidence.py` alone.
+Pure but for reading the stream it is given. Called by `capture.py` alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

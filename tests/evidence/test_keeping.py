@@ -8,7 +8,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from activities.configuration import EvidenceSection
-from activities.evidence import EvidenceStore, Material
+from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.paths import LogRoots
 from tests.builders import NOON, a_job, a_key
 
