@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from activities.diagnosis.case import Case
 from activities.diagnosis.causality import ENDS_A_WAIT, Verdict, progressed_after
-from activities.diagnosis.causes import UNKNOWN, cause_of
+from activities.diagnosis.causes import UNKNOWN, Blames, cause_of
 from activities.diagnosis.context import Context, Refined
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.refine import refine
@@ -101,8 +101,12 @@ def finish(
     attribution = _narrowed(case, found.cause, primary, implicated)
     if attribution.abstained and len(case.facts.nodes) > 1 and {suspect.node for suspect in implicated.suspects} >= set(case.facts.nodes):
         node, where = None, f" on all {len(case.facts.nodes)} nodes"
+    elif node is None or (cause is not None and cause.domain is Domain.SCHEDULER and cause.blames is Blames.NOBODY):
+        where = ""  # a limit is the job's, wherever it was printed
+    elif any(suspect.node == node for suspect in attribution.suspects):
+        where = f" on {node}"
     else:
-        where = f" on {node}" if node else ""
+        where = f" (seen first on {node})"
     because = f"; {found.because}" if found.because else ""
     return Judgement(
         symptom=symptom if symptom is not None else case.symptom(cause, primary, default=SymptomKind.CRASH),
@@ -166,7 +170,7 @@ def _evidence_for(case: Case, slug: str, primary: Observation, same: Sequence[Ob
 def _narrowed(case: Case, slug: str, primary: Observation, attribution: Attribution) -> Attribution:
     """Blame taken back where the same trouble is everywhere: then it is what they share."""
     if slug in _OF_WHAT_NODES_SHARE:
-        failing = {name for name, count in case.facts.node_failures.items() if count} | {suspect.node for suspect in attribution.suspects}
+        failing = {name for failed in case.facts.failures for name in failed.nodes} | {suspect.node for suspect in attribution.suspects}
         if attribution.suspects:
             failing |= {case.whereabouts.locate(item)[0] for item in case.observations if item.cause == slug and item.named_node}
         if len(failing) >= 3 or (len(failing) >= 2 and len(failing) == len(case.facts.nodes)):

@@ -5,7 +5,7 @@ reader.py hands the lines over; what comes of them is a `Reading`: facts in the 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from activities.diagnosis import placements
 from activities.diagnosis.reading import Failure, Observation, PhaseLine, Reading
@@ -28,6 +28,7 @@ STRUCTURE = {
     "_host": r"\bhost +: \S",
     "_rank": r"\brank +: \d+ \(local_rank: \d+\)",
     "_exitcode": r"\bexitcode +: -?\d+",
+    "_time": r"\btime +: \d{4}-\d\d-\d\d_",
     "_root_cause": r"Root Cause \(first observed failure\)",
     "_nranks": r"(?i)\bnranks \d+|world[ _]size(?:\D{0,4}| \.{2,60} )\d+|\bnum_processes[=:]\s?\d+"
     r"|Starting with \d+ processes|MEMBER: \d+/\d+",
@@ -48,7 +49,7 @@ _WORLD = re.compile(
     r"(?i)(?:(?<!parallel[ _-])(?<!local[ _])(?<!group[ _])(?<!role[ _])(?<!node[ _])world[ _]size(?:\D{0,4}| \.{2,60} )"
     r"|num_processes[=:]\s?|Starting with (?=\d+ processes)|MEMBER: \d+/)(\d{1,6})(?!\d)"
 )
-_TABLE = re.compile(r"(host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d{1,6})\))?")
+_TABLE = re.compile(r"(time|host|rank|exitcode) +: (\S+)(?: \(local_rank: (\d{1,6})\))?")
 _NO_HOST = re.compile(r"localhost\b|127\.")  # what each host calls itself
 _WALL = re.compile(r"Message from syslogd@([\w.-]+) at ")
 _LINES_OF_A_WALL = 3  # syslogd names its host in one line and the message is in the next ones
@@ -75,6 +76,7 @@ class LogLines:
         self.signatures, self.extracts = signatures, extracts
         self.base = reading.bytes
         self.failure: Failure | None = None
+        self.failed_at: datetime | None = None  # of the row that begins
         self.in_root_cause = False
         self.ignored_exceptions = 0
         self.ignored_until = 0
@@ -82,7 +84,13 @@ class LogLines:
         self.wall: tuple[int, str] = (-1, "")
         self.sigterms: dict[str, int] = {}
         # Where the latest counts, or every row: phases, and launcher tables of thousands of ranks.
-        self.unbounded = {row.id for row in signatures.values() if row.role is Role.PROGRESS} | {"_host", "_rank", "_exitcode", "_placed"}
+        self.unbounded = {row.id for row in signatures.values() if row.role is Role.PROGRESS} | {
+            "_time",
+            "_host",
+            "_rank",
+            "_exitcode",
+            "_placed",
+        }
 
     def take(self, block: bytes, hit: LineHits, *, offset: int, line: int) -> None:
         names, start, end = hit.ids, hit.start, hit.end
@@ -116,7 +124,7 @@ class LogLines:
             if prefixed.rank is not None and (prefixed.task is None or prefixed.rank != prefixed.task):
                 self.reading.rank_nodes.setdefault(prefixed.rank, prefixed.node)
         if structure:
-            self._structure(structure, raw, prefixed)
+            self._structure(structure, raw, prefixed, self.base + offset + start)
         if rows:
             context = self._context(rows, block, start)
             if any(row.id == "nvrm_line" for row in rows) and len(self.reading.kernel_lines) < FIRST_KEPT:
@@ -217,15 +225,15 @@ class LogLines:
         groups = {name.rstrip("0123456789"): value for name, value in found.groupdict().items() if value}
         return {name: value for name, value in groups.items() if name not in ("rank", "about") or _is_number(value)}
 
-    def _structure(self, ids: Sequence[str], raw: str, prefixed: Prefixed) -> None:
+    def _structure(self, ids: Sequence[str], raw: str, prefixed: Prefixed, position: int) -> None:
         reading, node = self.reading, prefixed.node
         for name in ids:
             match name:
                 case "_root_cause":
                     self._close_failure()
                     self.in_root_cause = True
-                case "_host" | "_rank" | "_exitcode":
-                    self._table_row(raw, prefixed.task)
+                case "_time" | "_host" | "_rank" | "_exitcode":
+                    self._table_row(raw, prefixed.task, position)
                 case "_nranks":
                     for pattern in (_NRANKS, _WORLD):
                         size = int(found[1]) if (found := pattern.search(raw)) else 0
@@ -256,14 +264,18 @@ class LogLines:
                 case _:
                     continue
 
-    def _table_row(self, raw: str, task: int | None) -> None:
+    def _table_row(self, raw: str, task: int | None, position: int) -> None:
         if not (found := _TABLE.search(raw)):
             return
         key, value, local = found.groups()
-        if key == "host":
+        if key == "time":
             self._close_failure()
-            host = value.split("(")[0]
-            self.failure = Failure(host=None if _NO_HOST.match(host) else host, is_root_cause=self.in_root_cause)
+            self.failed_at = _moment_of(value)
+        elif key == "host":
+            self._close_failure()
+            host = None if _NO_HOST.match(value) else value.split("(")[0]
+            self.failure = Failure(host=host, is_root_cause=self.in_root_cause, position=position, at=self.failed_at)
+            self.in_root_cause = False  # one row; another agent's table may follow
         elif self.failure is not None and key == "rank" and _is_number(value):
             self.failure.rank, self.failure.local_rank = int(value), int(local) if local else None
             if task is not None:
@@ -287,6 +299,14 @@ class LogLines:
 
     def finish(self) -> None:
         self._close_failure()
+
+
+def _moment_of(text: str) -> datetime | None:
+    """`2026-07-01_10:12:03`, the host's own time."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _is_number(text: str) -> bool:

@@ -23,6 +23,7 @@ from activities.records import Attribution, Diagnosis, Domain, Judgement, Primar
 _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
 _PAUSES = (Doing.CHECKPOINT, Doing.EVALUATION)
 _FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
+_BAD_END = re.compile(rf"{_FAILED_EXIT.pattern}|: tasks? [\d,-]+: (?:Killed|Aborted)|MPI_ABORT was invoked on rank")
 _STEPLESS_SECONDS = 300.0  # the same where lines go on, told by their stamps
 _SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
 
@@ -217,10 +218,12 @@ def _why_it_stands(case: Case, flight: Analysis | None, last: Mark | None, phase
 
 def _launcher_saw_it_fail(case: Case) -> bool:
     """True when a launcher tells of a process that ended with an error, and no step follows."""
-    return any(
-        item.role is Role.TEARDOWN and _FAILED_EXIT.search(item.text) and not progressed_after(item, case.reading.marks)
-        for item in case.observations
-    )
+    return any(_FAILED_EXIT.search(item.text) for item in case.observations if _tells_of_an_end(case, item))
+
+
+def _tells_of_an_end(case: Case, item: Observation) -> bool:
+    """A launcher's word of a process that ended badly, and no step follows."""
+    return item.role is Role.TEARDOWN and bool(_BAD_END.search(item.text)) and not progressed_after(item, case.reading.marks)
 
 
 def _did_something_else_since(case: Case, last: Mark | None) -> bool:
@@ -241,15 +244,19 @@ def _hardware_is_clean(case: Case) -> bool:
 
 def _unexplained(case: Case, verdict: Verdict) -> Judgement:
     recovered = [item for item in verdict.recovered if item.role is Role.PRIMARY]
-    last = recovered[-1] if recovered else None
-    summary = f"the job ended as {case.facts.state or 'failed'} and nothing says why"
+    ended = [item for item in case.observations if _tells_of_an_end(case, item)]
+    last = ended[0] if ended else recovered[-1] if recovered else None
+    node = case.whereabouts.locate(last)[0] if last else None
+    summary = f"the job ended as {case.facts.state or 'failed'} and nothing says why" + (
+        "; the launcher first saw this process end" if ended else ""
+    )
     return Judgement(
         symptom=case.symptom(None, None, default=SymptomKind.CRASH),
         diagnosis=Diagnosis(
             cause=UNKNOWN,
             confidence=0.2,
             summary=summary,
-            primary=PrimaryEvent(text=last.text, line=last.line, at=last.at, rank=last.rank, node=last.node) if last else None,
+            primary=PrimaryEvent(text=last.text, line=last.line, at=last.at, rank=last.rank, node=node) if last else None,
             cascades=case.count(Role.CASCADE),
             benign=case.count(Role.BENIGN),
         ),

@@ -56,6 +56,8 @@ class Failure:
     local_rank: int | None = None
     exitcode: int | None = None
     is_root_cause: bool = False
+    position: int = 0  # where the row begins
+    at: datetime | None = None
 
 
 class PhaseLine(NamedTuple):

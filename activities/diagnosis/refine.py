@@ -7,15 +7,27 @@ import re
 from collections.abc import Mapping
 
 from activities.diagnosis import network, trends
+from activities.diagnosis.causes import Blames, cause_of
 from activities.diagnosis.context import Context, Refined, Rule
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signatures import Doing, Turn
-from activities.records import SignalSource
+from activities.records import Domain, SignalSource
 
 
 def refine(cause: str, context: Context) -> Refined | None:
     """The first rule for `cause` that has something to say; None leaves it as it is."""
-    return next((refined for rule in _RULES.get(cause, ()) if (refined := rule(context)) is not None), None)
+    return next((refined for rule in (*_RULES.get(cause, ()), _by_history) if (refined := rule(context)) is not None), None)
+
+
+def _by_history(context: Context) -> Refined | None:
+    """A device's fault that no line places: on the one node of the job that failed others before."""
+    row = cause_of(context.primary.cause or "")
+    if row is None or row.domain is not Domain.HARDWARE or row.blames is not Blames.NODE or context.nodes:
+        return None
+    if (at_node := context.followed) is None:
+        return None
+    because = "no line says where, and only this node failed other work before"
+    return Refined(row.slug, min(context.primary.weight, 0.8), because, names_node=True, evidence=at_node)
 
 
 # ------------------------------------------------------------------------------------------------- the device or the program

@@ -29,11 +29,21 @@ _BAD_STATES = {
 _FAILED_WORDS = re.compile(
     r"(?i)fail|sigill|sigsegv|segfault|segmentation|out of memory|crash|mismatch|error|killed|abort|ecc|xid|illegal|wrong"
 )
-_PASSED_WORDS = re.compile(r"(?i)complet|pass|\bok\b|success|healthy")
+_NO_NODES_DOING = re.compile(
+    r"(?i)\b(?:key|import|modulenotfound|value|type|attribute|name|syntax|assertion|filenotfound|index)error\b"
+    r"|cancel|time.?limit|preempt|quota|no space"
+)
 _NODE_KEYS = ("failed_node", "failing_node", "node", "nodes", "host")  # who failed goes before who took part
 _STARTED_KEYS = ("start_time", "started_at", "StartTime", "start")
 _NUMBER = re.compile(r"\d+")
 _EARLIER_KEYS = ("previous", "earlier", "last_attempt")
+
+
+class Failures(Record):
+    """What failed on these nodes, each of which may have been the reason, so many times."""
+
+    nodes: frozenset[str]
+    times: int
 
 
 class SchedulerFacts(Record):
@@ -49,8 +59,7 @@ class SchedulerFacts(Record):
     drained_nodes: tuple[str, ...] = ()
     text: str = Field(default="", description="everything said about this attempt, one `key=value` a line")
     earlier_text: str = Field(default="", description="everything said about earlier attempts")
-    node_failures: Mapping[str, int] = Field(default_factory=dict, description="failures of other jobs or attempts, by node")
-    node_passes: Mapping[str, int] = Field(default_factory=dict)
+    failures: tuple[Failures, ...] = Field(default=(), description="of other jobs or attempts")
     repeats_on_node: int = Field(default=0, description="recent failures on the job's only node, where only a number was given")
     restarts: int = 0
     silent_seconds: float | None = None
@@ -85,8 +94,8 @@ class SchedulerFacts(Record):
         """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
         if node is None:
             return False
-        failures = self.node_failures.get(node, 0)
-        elsewhere = sum(count for name, count in self.node_failures.items() if name != node)
+        failures = sum(failed.times for failed in self.failures if node in failed.nodes)
+        elsewhere = sum(failed.times for failed in self.failures if node not in failed.nodes)
         if node == self.only_node and self.repeats_on_node >= 2:
             return True
         return failures >= 2 and failures > 2 * elsewhere
@@ -126,7 +135,7 @@ def facts_of(signals: Signals) -> SchedulerFacts:
     if job is not None:
         now += [f"{key}={value}" for key, value in (("state", job.state), ("reason", job.reason)) if value]
     now += [f"node_reason={node.name}: {node.reason}" for node in signals.nodes if node.reason]
-    failures, passes, repeats = _history(loose)
+    failures, repeats = _history(loose)
     count = loose.get("node_count") or loose.get("num_nodes") or (job.node_count if job else None)
     if count is None and isinstance(listed := loose.get("nodes"), str) and (found := re.match(r"(\d+) (?:nodes|hosts)", listed)):
         count = int(found[1])
@@ -141,8 +150,7 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         drained_nodes=tuple(sorted(drained)),
         text="\n".join(now),
         earlier_text="\n".join(earlier),
-        node_failures=failures,
-        node_passes=passes,
+        failures=failures,
         repeats_on_node=repeats,
         restarts=_integer(loose.get("restarts") or loose.get("restart_count") or (job.restart_count if job else 0)) or 0,
         silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose, signals.gpu_snapshots),
@@ -232,30 +240,30 @@ def _flat(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]
         yield key, str(value)[:2000]
 
 
-def _history(loose: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int], int]:
-    failures: dict[str, int] = {}
-    passes: dict[str, int] = {}
+def _history(loose: Mapping[str, Any]) -> tuple[tuple[Failures, ...], int]:
+    failures: list[Failures] = []
     repeats = 0
     for key, value in loose.items():
         name = str(key)
         if "history" in name or "previous" in name or "recent" in name or "earlier" in name:
             if isinstance(value, int) and not isinstance(value, bool) and "fail" in name:
                 repeats = max(repeats, value)
-            for node, said, times in _accounts(value, "fail" in name):
-                # A verdict may tell of both; what failed counts.
-                if _FAILED_WORDS.search(said):
-                    failures[node] = failures.get(node, 0) + times
-                elif _PASSED_WORDS.search(said):
-                    passes[node] = passes.get(node, 0) + times
-    return failures, passes, repeats
+            accounts = _accounts(value, "fail" in name)
+            # A verdict may tell of both; what failed counts, unless the job did it to itself or somebody wished it.
+            failures += [
+                Failures(nodes=frozenset(nodes), times=times)
+                for nodes, said, times in accounts
+                if _FAILED_WORDS.search(said) and not _NO_NODES_DOING.search(said)
+            ]
+    return tuple(failures), repeats
 
 
-def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[str, str, int]]:
-    """(node, what happened there, how often) from lists of jobs, lists of nodes, and mappings by node."""
+def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[Sequence[str], str, int]]:
+    """(nodes, what happened there, how often) from lists of jobs, lists of nodes, and mappings by node."""
     if isinstance(value, list | tuple):
         for item in value:
             if isinstance(item, str):
-                yield item, "failed" if is_failure else item, 1
+                yield [item], "failed" if is_failure else item, 1
                 continue
             yield from _accounts(item, is_failure)
     elif isinstance(value, Mapping):
@@ -263,16 +271,15 @@ def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[str, str, int]]:
         if node is not None:
             said = " ".join(str(inner) for key, inner in value.items() if key not in (*_NODE_KEYS, "job", "job_id", "time"))
             ratio = re.search(r"\b(\d+) ?(?:/|of) ?\d+\b", said)
-            for name in _nodes(node):
-                yield name, said, max(1, int(ratio[1])) if ratio and int(ratio[1]) < 1000 else 1
+            yield _nodes(node), said, max(1, int(ratio[1])) if ratio and int(ratio[1]) < 1000 else 1
             return
         for name, inner in value.items():
             if isinstance(inner, int) and not isinstance(inner, bool):
-                yield str(name), "failed" if inner else "passed", max(1, inner)
+                yield [str(name)], "failed" if inner else "passed", max(1, inner)
             elif isinstance(inner, str):
                 number = re.search(r"\b(\d{1,4})\b(?! ?(?:day|hour|week|min))", inner)
                 times = int(number[1]) if number else 2 if re.search(r"(?i)repeat|again|several|many|always|every", inner) else 1
-                yield str(name), inner, max(1, times)
+                yield [str(name)], inner, max(1, times)
             elif isinstance(inner, list | tuple):
                 for item in inner:
-                    yield str(name), " ".join(str(part) for part in item.values()) if isinstance(item, Mapping) else str(item), 1
+                    yield [str(name)], " ".join(str(part) for part in item.values()) if isinstance(item, Mapping) else str(item), 1

@@ -4,13 +4,15 @@ Where none of them says, nobody is named: a healthy node blamed costs more than 
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from activities.diagnosis.causes import Blames, cause_of
 from activities.diagnosis.placements import Place, in_blocks, neighbour_of
-from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.reading import Failure, Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.records import Attribution, SignalSource, Suspect
 
+_OF_A_TABLE = re.compile(r"\s*(?:exitcode|traceback|error_file) +: ")
 _ADDRESS = re.compile(r"^\d{1,3}(?:\.\d{1,3}){3}$")
 
 
@@ -94,6 +96,14 @@ class Whereabouts:
         ranks = {row.rank for row in self._reading.failures if row.is_root_cause and row.host and self.canonical(row.host) == node}
         return next(iter(ranks)) if len(ranks) == 1 else None
 
+    def _row_of(self, item: Observation) -> Failure | None:
+        """The row of a launcher's table that tells where: the one that the line stands in, else the earliest first failure of all."""
+        rows = [row for row in self._reading.failures if row.host]
+        if _OF_A_TABLE.match(item.text) and (above := [row for row in rows if row.position <= item.position]):
+            return above[-1]
+        roots = [row for row in rows if row.is_root_cause]
+        return min(roots, key=lambda row: (row.at is None, row.at or datetime.min.replace(tzinfo=UTC)), default=None)
+
     def canonical(self, node: str | None) -> str | None:
         """The scheduler's name of a node that a log names by address or fully qualified."""
         if node is None:
@@ -154,7 +164,7 @@ class Whereabouts:
             return self._facts.lost_nodes[0], f"Slurm lost {self._facts.lost_nodes[0]}"
         if item.source is SignalSource.SCHEDULER and len(self._facts.drained_nodes) == 1:
             return self._facts.drained_nodes[0], f"Slurm drained {self._facts.drained_nodes[0]}"
-        root = next((failure for failure in self._reading.failures if failure.is_root_cause and failure.host), None)
+        root = self._row_of(item)
         if root is not None and item.source is not SignalSource.SCHEDULER and (node := self._in_job(root.host)):
             return node, f"the launcher saw the first failure on {root.host}"
         ends = {node for host in self._reading.ended_on if (node := self._in_job(host))}

@@ -55,3 +55,17 @@ def test_a_death_before_the_time_limit_tells_of_the_wait_and_a_limit_with_a_proc
     assert died.diagnosis.summary.endswith("the job stood still until its time limit")
     drained = judged(f"step 1 loss 2\n{limit}", state="TIMEOUT", nodes="n1", node_reason="Kill task failed")
     assert "stood still" not in drained.diagnosis.summary
+
+
+def test_a_place_that_is_not_blamed_is_told_as_where_it_was_seen() -> None:
+    oom = "step 1 loss 2\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert judged(oom, state="FAILED", nodes="n1").diagnosis.summary == "out of GPU memory by configuration (seen first on n1)"
+    ecc = "step 1 loss 2\n[rank0]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    assert judged(ecc, state="FAILED", nodes="n1").diagnosis.summary == "uncorrectable memory error of a GPU ended the context on n1"
+
+
+def test_where_nothing_says_why_the_first_end_a_launcher_tells_of_is_shown() -> None:
+    log = "0: step 1 loss 2\nsrun: error: n7: task 55: Exited with exit code 1\nsrun: error: n1: task 0: Killed"
+    primary = judged(log, state="FAILED", nodes="n[1-8]", ntasks=64).diagnosis.primary
+    assert primary is not None
+    assert (primary.rank, primary.node, primary.line) == (55, "n7", 2)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from activities.diagnosis.engine import Engine
 from activities.diagnosis.reading import Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts, facts_of
-from activities.diagnosis.signals import Signals
+from activities.diagnosis.signals import LogSource, Signals
 from activities.diagnosis.suspects import Whereabouts
 from activities.records import Job, JobState, Node, NodeState
 
@@ -138,3 +139,36 @@ def test_the_start_is_read_in_any_form(told: Any) -> None:
 @pytest.mark.parametrize("told", ["Unknown", "", None, True, 10**30])
 def test_a_start_that_is_none_is_not_guessed(told: Any) -> None:
     assert facts(start_time=told).started_at is None
+
+
+def test_a_node_that_all_failed_jobs_had_in_common_is_followed_and_those_beside_it_are_not() -> None:
+    history = [{"nodes": "n[1,3]", "state": "FAILED"}, {"nodes": "n[1,4]", "state": "FAILED"}, {"nodes": "n[3,4]", "state": "COMPLETED"}]
+    found = facts(nodes="n[1,9]", history=history)
+    assert [node for node in ("n1", "n3", "n4", "n9") if found.repeats(node)] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "said", ["FAILED: KeyError: 'label'", "CANCELLED by 1001 after an error", "FAILED, time limit", "failed: disk quota exceeded"]
+)
+def test_failures_that_no_node_brings_about_follow_none(said: str) -> None:
+    assert not facts(nodes="n1", history=[{"node": "n1", "result": said}] * 4).repeats("n1")
+
+
+def table(host: str, rank: int, code: int, time: str) -> str:
+    rows = (
+        "Root Cause (first observed failure):",
+        "[0]:",
+        f"  time      : {time}",
+        f"  host      : {host}",
+        f"  rank      : {rank} (local_rank: 1)",
+    )
+    return "\n".join((*rows, f"  exitcode  : {code} (pid: 9)", "  error_file: <N/A>", f"  traceback : Signal {-code} (SIGSEGV)"))
+
+
+def test_of_several_agents_tables_a_line_belongs_to_its_own_and_others_to_the_earliest() -> None:
+    log = "\n".join([table("n1", 2, -6, "2026-07-01_10:12:03").replace("SIGSEGV", "SIGABRT"), table("n2", 13, -11, "2026-07-01_10:02:01")])
+    scheduler = {"state": "FAILED", "nodes": "n[1-2]"}
+    for before in ("", "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: unknown error\n"):
+        primary = Engine().judge(Signals(logs=(LogSource(data=(before + log).encode()),), scheduler=scheduler)).diagnosis.primary
+        assert primary is not None
+        assert (primary.rank, primary.node) == (13, "n2")
