@@ -219,9 +219,9 @@ class Recovery:
 
     # ------------------------------------------------------------------------------------------------ verify
 
-    async def verify(self, attempt: Attempt, request: WatchRequest, *, hand: str = "") -> WatchResult:
-        """The attempt that follows must run, step and write a checkpoint newer than the one before the fault. `hand`: who restarted it,
-        in words, where Backstay did not.
+    async def verify(self, attempt: Attempt, request: WatchRequest, *, saw: Callable[[WatchResult], None], hand: str = "") -> WatchResult:
+        """The attempt that follows must run, step and write a checkpoint newer than the one before the fault. `saw` is told of each look
+        as it ends, since the next may take hours. `hand`: who restarted it, in words, where Backstay did not.
 
         Returns the last thing seen; the story's outcome says how far it came."""
         stages = (
@@ -233,6 +233,7 @@ class Recovery:
         for method, until, milestone, within in stages:
             request = request.model_copy(update={"attempt": attempt, "until": until, "cursor": cursor, "deadline": workflow.now() + within})
             seen = await self._look(method.__name__, request)
+            saw(seen)
             if seen.kind is not WatchEnd.REACHED:
                 self._short_of(milestone, seen, within)
                 return seen

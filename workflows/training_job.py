@@ -229,8 +229,7 @@ class TrainingJob:
             excluded_nodes=off,
             cursor=self._memory.state.cursor,
         )
-        seen = await recovery.verify(self._memory.state.attempt, request, hand=hand)
-        self._memory.saw(seen)
+        seen = await recovery.verify(self._memory.state.attempt, request, saw=self._memory.saw, hand=hand)
         match seen.kind:
             case WatchEnd.REACHED:
                 self._memory.restart_brought_checkpoint()

@@ -122,6 +122,22 @@ async def test_an_attempt_that_did_not_load_the_checkpoint_is_told_not_to_have_r
     assert stepping == "iteration 9, began at 1, not from checkpoint 100"
 
 
+async def test_the_state_tells_where_the_new_attempt_runs_while_its_steps_and_checkpoint_are_awaited(env: WorkflowEnvironment) -> None:
+    told: list[TrainingJobState] = []
+
+    async def steps(world: World, request: WatchRequest) -> WatchResult:
+        told.append(await handle.query(TrainingJob.state))
+        return await reaches()(world, request)
+
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(), reaches(), steps, reaches(checkpoint=120), ends()])
+    async with watched(env, world) as handle:
+        await handle.result()
+    [state] = told
+    assert (state.stage, state.attempt.restart_count) == (Stage.VERIFYING, 1)
+    assert state.attempt.nodes == (await world.now()).nodes
+
+
 async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.OBSERVE))
     world.script.append(crashes())
