@@ -1,17 +1,17 @@
 """Which line of an incident came first: bursts per node, consequences dropped and counted, common causes of several nodes. Pure.
 
-kernel.py hands the lines over, the diagnosis engine asks. The rules and their sources stand in xid.yaml (`combinations`, windows) and here.
+kernel.py hands the lines over; first_line.py judges each burst; windows stand in xid.yaml.
 """
 
-import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from activities.gpu.findings import Clock, KernelFinding, Role, pci_key
-from activities.gpu.xid_table import table, xid_rows
+from activities.gpu.findings import Clock, KernelFinding, Role, pci_key, seconds_between
+from activities.gpu.first_line import first_of
+from activities.gpu.xid_table import table
 from activities.records import Action, Domain
 
 _MINUTE: Final = 60.0
@@ -20,8 +20,6 @@ _RELOAD_CLEARS_AFTER: Final = 60.0  # seconds; a probe that fails *while* the dr
 _LEAP_YEAR: Final = 366 * 86400.0  # kernel.py reads stamps that name no year as of 2000
 _CLEARING: Final = ("driver_loaded", "booted")
 _APPLICATION_CODES: Final = (13, 31)
-_WORD_ONLY: Final = (43, 45, 154)  # never win over another line
-_RECOVERY: Final = 154
 _SERVER_BACK: Final = {"nfs_not_responding": "nfs_ok", "lustre_lost": "lustre_restored"}
 BACK: Final = "_and_back"  # ends the event of a trouble that the same log shows to be over
 _FATAL_REPEATS: Final = 5  # NVSentinel's analyser: same fatal Xid on one GPU, in a day, asks for support
@@ -41,7 +39,7 @@ def judge_bursts(findings: Iterable[KernelFinding], since: datetime | None = Non
     judged: list[KernelFinding] = []
     for of_node in by_node.values():
         bursts = _bursts(_with_returns(_with_flaps(_without_cleared(of_node))))
-        firsts = [_judge_burst(burst) for burst in bursts]
+        firsts = [first_of(burst) for burst in bursts]
         loads = [finding for finding in of_node if finding.event in _CLEARING]
         judged += [kept for first in _with_repeats(bursts, firsts) if (kept := _within(first, since, loads)) is not None]
     return tuple(sorted(_common_causes(judged), key=lambda finding: finding.line))
@@ -50,19 +48,12 @@ def judge_bursts(findings: Iterable[KernelFinding], since: datetime | None = Non
 # ---------------------------------------------------------------------------------------------------- one node
 
 
-def _gap(earlier: KernelFinding, later: KernelFinding) -> float | None:
-    """Seconds between two lines; None where their stamps cannot be compared. Uptime that goes back is a reboot: no gap can be told."""
-    if earlier.clock is None or earlier.clock is not later.clock or earlier.clock_seconds is None or later.clock_seconds is None:
-        return None
-    return later.clock_seconds - earlier.clock_seconds
-
-
 def _bursts(findings: Sequence[KernelFinding]) -> list[list[KernelFinding]]:
     """Lines of one node, cut where it was silent for three minutes. Lines without comparable stamps stay together."""
     silence = table()["burst_gap_seconds"]
     bursts: list[list[KernelFinding]] = []
     for finding in (finding for finding in findings if finding.role is not Role.BENIGN):
-        gap = _gap(bursts[-1][-1], finding) if bursts else None
+        gap = seconds_between(bursts[-1][-1], finding) if bursts else None
         # A stamp that goes back by more than the silence is a reboot (uptime) or a second log: another burst as well.
         if not bursts or (gap is not None and abs(gap) > silence):
             bursts.append([])
@@ -87,7 +78,8 @@ def _with_flaps(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
 
     def came_back(down: KernelFinding) -> bool:
         return any(
-            up.device == down.device and up.line > down.line and ((gap := _gap(down, up)) is None or 0 <= gap <= silence) for up in ups
+            up.device == down.device and up.line > down.line and ((gap := seconds_between(down, up)) is None or 0 <= gap <= silence)
+            for up in ups
         )
 
     flapped = {"cause": "ib_port_error", "action": Action.RESTART_EXCLUDING, "why": "an HCA port went down and came back"}
@@ -110,153 +102,13 @@ def _with_returns(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
     return [returned(finding) if came_back(finding) else finding for finding in findings]
 
 
-def _xid_codes(burst: Sequence[KernelFinding]) -> set[int]:
-    return {finding.code for finding in burst if finding.code is not None and finding.event.startswith("xid_")}
-
-
-def _first(burst: Sequence[KernelFinding]) -> KernelFinding:
-    """The line to blame: isolating first causes before the others, among them the earliest, within one second the order of blame.
-
-    43, 45 and 154 never win. A fault of the device beats an earlier 13, 31 or 137, because survivors of a dying GPU log those."""
-    candidates = [finding for finding in burst if finding.role is Role.PRIMARY and finding.code not in _WORD_ONLY]
-    strong = [finding for finding in candidates if finding.isolate]
-    unsure = [finding for finding in candidates if finding.domain is not Domain.APPLICATION]
-    if not candidates:
-        order = [Role.PRIMARY, Role.NOTICE, Role.CONSEQUENCE, Role.BENIGN]
-        return min(burst, key=lambda finding: (order.index(finding.role), finding.blame, finding.line))
-    pool = strong or unsure or candidates
-    earliest = pool[0]
-    # Stamps have the resolution of a second (syslog) and one event's lines share it; beyond that the earlier line wins.
-    level = [finding for finding in pool if (gap := _gap(earliest, finding)) is not None and 0 <= gap <= 1.0]
-    return min(level or [earliest], key=lambda finding: (finding.blame, finding.line))
-
-
-def _judge_burst(burst: Sequence[KernelFinding]) -> KernelFinding:
-    first = _first(burst)
-    codes = _xid_codes(burst)
-    if first.code is not None and first.event.startswith("xid_"):
-        first = _combined(first, codes)
-    first = _with_recovery(_with_victims(first, burst), burst)
-    same = [finding for finding in burst if finding.event == first.event and finding.gpu == first.gpu and finding.device == first.device]
-    rest = [finding for finding in burst if finding not in same]
-    others = tuple(dict.fromkeys(finding.event for finding in rest))
-    return first.model_copy(update={"count": len(same), "dropped": len(rest), "others": others})
-
-
-def _combined(first: KernelFinding, codes: set[int]) -> KernelFinding:
-    for row in table()["combinations"]:
-        together = all(code in codes for code in row["with"]) and (not row["any"] or any(code in codes for code in row["any"]))
-        if not together or codes & set(row["without"]) or first.code not in row["firsts"]:
-            continue
-        return first.model_copy(
-            update={
-                "cause": row["cause"],
-                "domain": Domain.SYSTEM_SOFTWARE if row["cause"] == "xid_137_peer_access_error" else Domain.HARDWARE,
-                "role": Role.PRIMARY,
-                "isolate": row["isolate"],
-                "action": Action(row["action"]),
-                "confidence": max(first.confidence, 0.85) if row["isolate"] else first.confidence,
-                "why": row["why"],
-            }
-        )
-    return first
-
-
-_CAUSED_BY = re.compile(r"caused by previous Xid (\d+)")
-_NETIR: Final = "xid_149_nvlink_netir"
-
-
-def _with_victims(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
-    """Xid 45 of newer drivers names the Xid that tore a process's channels down: what NVIDIA's table calls ignorable was not, then."""
-    named = {int(found[1]) for finding in burst if finding.code == 45 and (found := _CAUSED_BY.search(finding.text))}
-    if first.code == 45 and (unseen := _named_alone(named, burst)) is not None:
-        return unseen
-    lost_packets = (finding for finding in burst if finding.code == 145 or (finding.code == 45 and "previous Xid 145" in finding.text))
-    has_victims = any(pci_key(finding.gpu) != pci_key(first.gpu) for finding in lost_packets)
-    if first.cause == "xid_149_nvlink_link_down" and has_victims and "LINK_DOWN" not in first.text:
-        return first.model_copy(update={"cause": _NETIR, "why": f"{first.why}; other GPUs lost packets for it"})
-    is_of_it = first.code in named and first.cause in ("xid_145_nvlink_nonfatal", "xid_145_nvlink_fabric")
-    if first.isolate or 145 not in named or not (is_of_it or first.code == 45):
-        return first
-    # Beside a link that went down elsewhere on the fabric the neighbours die of a Nonfatal 145 (open-gpu-kernel-modules#1150): only
-    # what calls itself Fatal names its node (#1355, until a reboot).
-    fatal = is_of_it and "Nonfatal" not in first.text
-    because = "but a process's channels were torn down for Xid 145"
-    return _as_fabric_fault(first, because, isolate=fatal, confidence=0.72 if is_of_it else 0.6)
-
-
-def _named_alone(named: set[int], burst: Sequence[KernelFinding]) -> KernelFinding | None:
-    """The fault that only the lines of its victims still tell: the ring buffer has lost its own (open-gpu-kernel-modules#1150)."""
-    rows = [row for code in named if (row := xid_rows().get(code)) is not None and row["isolate"] and row["role"] == Role.PRIMARY]
-    if not rows or named == {145}:
-        return None  # an Xid 145 may be a neighbour's
-    row = min(rows, key=lambda row: (row["code"] == 145, row["blame"]))
-    told = next(finding for finding in burst if (found := _CAUSED_BY.search(finding.text)) and int(found[1]) == row["code"])
-    return told.model_copy(
-        update={
-            "cause": _NETIR if row["code"] == 149 else row["cause"],  # which event of the link it was, nobody says
-            "domain": Domain(row["domain"]),
-            "role": Role.PRIMARY,
-            "isolate": True,
-            "action": Action.RESTART_EXCLUDING,
-            "confidence": round(0.9 * row["confidence"], 3),
-            "why": f"a process's channels were torn down for Xid {row['code']}: {row['means']}",
-        }
-    )
-
-
-def _as_fabric_fault(first: KernelFinding, because: str, *, isolate: bool, confidence: float) -> KernelFinding:
-    """An Xid 145 that NVIDIA's table would have ignored, taken for the fault it was."""
-    return first.model_copy(
-        update={
-            "cause": "xid_145_nvlink_fabric",
-            "domain": Domain.HARDWARE,
-            "role": Role.PRIMARY,
-            "isolate": isolate,
-            "action": Action.RESTART_EXCLUDING if isolate else Action.HOLD,
-            "confidence": confidence,
-            "why": f"{first.why}; {because}",
-        }
-    )
-
-
-def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> KernelFinding:
-    """Xid 154 sets the action for the GPU it names. Alone it tells that a GPU is unusable, but not why."""
-    recovery = [finding for finding in burst if finding.event == f"xid_{_RECOVERY}"]
-    if not recovery:
-        return first
-    asked = recovery[-1]
-    if first is asked or first.event == asked.event:
-        role = Role.PRIMARY if asked.isolate or asked.action is Action.HOLD else Role.BENIGN
-        return asked.model_copy(update={"role": role, "action": asked.action if role is Role.PRIMARY else Action.NONE})
-    if first.role is Role.PRIMARY and asked.isolate and pci_key(first.gpu) in (None, pci_key(asked.gpu)):
-        return first.model_copy(
-            update={
-                "isolate": True,
-                "action": Action.RESTART_EXCLUDING,
-                "gpu": first.gpu or asked.gpu,
-                "confidence": round(min(0.97, first.confidence + 0.05), 3),
-                "why": f"{first.why}; {asked.why}",
-            }
-        )
-    if first.cause == "xid_145_nvlink_nonfatal" and asked.isolate and pci_key(first.gpu) in (None, pci_key(asked.gpu)):
-        # The table says ignore, the driver asks for a reset of this very GPU: what it asks counts (facts/attribution section 4, 154).
-        return _as_fabric_fault(first, asked.why, isolate=True, confidence=0.72)
-    if not first.isolate and asked.isolate:
-        # The driver condemned another GPU than the one the first line names: keep the node out, but say so.
-        return first.model_copy(
-            update={"isolate": True, "action": Action.RESTART_EXCLUDING, "why": f"{first.why}; GPU {asked.gpu}: {asked.why}"}
-        )
-    return first
-
-
 # ------------------------------------------------------------------------------------------- over several bursts
 
 
 def _within(first: KernelFinding, since: datetime | None, loads: Sequence[KernelFinding]) -> KernelFinding | None:
     if since is None or not _is_before(first, since):
         return first
-    cleared = any((gap := _gap(first, load)) is not None and gap > _RELOAD_CLEARS_AFTER for load in loads)
+    cleared = any((gap := seconds_between(first, load)) is not None and gap > _RELOAD_CLEARS_AFTER for load in loads)
     if cleared or not (first.isolate and first.domain is Domain.HARDWARE):
         return None
     return first.model_copy(
@@ -292,7 +144,7 @@ def _with_earlier(first: KernelFinding, bursts: Sequence[Sequence[KernelFinding]
     window = table()["repeat_window_hours"] * 3600.0
 
     def is_repeat(finding: KernelFinding) -> bool:
-        gap = _gap(finding, first)
+        gap = seconds_between(finding, first)
         return finding.event == first.event and pci_key(finding.gpu) == pci_key(first.gpu) and (gap is None or abs(gap) <= window)
 
     repeating = [burst for burst in bursts if any(is_repeat(finding) for finding in burst)]

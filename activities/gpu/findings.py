@@ -103,3 +103,10 @@ def pci_key(address: str | None) -> str | None:
         return address.strip().lower()
     domain = int(found["domain"] or "0", 16)
     return f"{domain:04x}:{found['bus']}:{found['device']}".lower()
+
+
+def seconds_between(earlier: KernelFinding, later: KernelFinding) -> float | None:
+    """Seconds between two lines; None where their stamps cannot be compared. Uptime that goes back is a reboot: no gap can be told."""
+    if earlier.clock is None or earlier.clock is not later.clock or earlier.clock_seconds is None or later.clock_seconds is None:
+        return None
+    return later.clock_seconds - earlier.clock_seconds
