@@ -78,7 +78,8 @@ def test_the_contracts_closed_words_are_ours() -> None:
     assert sources == [source.value for source in SignalSource]
 
 
-async def test_a_real_service_on_loopback_answers(tmp_path: Path) -> None:
+async def test_a_real_service_on_loopback_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # whatever proxy this machine's environment names
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
     with served() as url:
