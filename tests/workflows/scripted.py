@@ -19,7 +19,7 @@ from temporalio.worker import Worker
 from activities.attribute import OpinionRequest
 from activities.classify import ClassifyRequest
 from activities.cluster_desk import IncidentReport, PermissionRequest
-from activities.configuration import ClusterSection, Configuration, PolicySection
+from activities.configuration import ClusterSection, Configuration, Limits, PolicySection
 from activities.recommend import Recommend
 from activities.records import (
     Attempt,
@@ -28,9 +28,11 @@ from activities.records import (
     ChangeRequest,
     ClusterView,
     Evidence,
+    Incident,
     Job,
     JobKey,
     Judgement,
+    Mode,
     Opinion,
     Permission,
     Progress,
@@ -44,7 +46,7 @@ from activities.reschedule import Reschedule
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
-from tests.builders import a_judgement, a_symptom, some_evidence, some_progress
+from tests.builders import NOON, a_judgement, a_symptom, some_evidence, some_progress
 from workflows.state import TrainingJobState
 from workflows.training_job import TrainingJob
 
@@ -238,3 +240,16 @@ async def watched(env: WorkflowEnvironment, world: World, **state: Any) -> Async
 
 def minutes(count: float) -> timedelta:
     return timedelta(minutes=count)
+
+
+def policy(mode: Mode, **changes: Any) -> PolicySection:
+    """Half the partition may be excluded: the test cluster has four nodes."""
+    return PolicySection(mode=mode, **{"limits": Limits(excluded_fraction=0.5), **changes})
+
+
+def a_change(kind: ChangeKind) -> Change:
+    return Change(kind=kind, at=NOON, summary=f"the job was {kind}")
+
+
+def step_names(incident: Incident) -> Sequence[str]:
+    return [step.name for step in incident.outcome.steps]

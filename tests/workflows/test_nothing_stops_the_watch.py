@@ -13,16 +13,14 @@ from temporalio.testing import WorkflowEnvironment
 
 from activities.classify import ClassifyRequest
 from activities.cluster_desk import PermissionRequest
-from activities.configuration import Limits, PolicySection
+from activities.configuration import PolicySection
 from activities.mutation import MutationRequest, MutationResult
 from activities.recommend import Proposal, RecommendRequest
 from activities.records import (
     Action,
-    Change,
     ChangeKind,
     DecisionKind,
     DecisionRequest,
-    Incident,
     JobState,
     Judgement,
     Mode,
@@ -36,24 +34,11 @@ from activities.records import (
 from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
-from tests.builders import NOON, a_judgement, a_recommendation, a_symptom, an_application_bug, an_attribution, an_incident, some_progress
-from tests.workflows.scripted import Seen, World, crashes, ends, hangs, reaches, recovers, watched
+from tests.builders import a_judgement, a_recommendation, a_symptom, an_application_bug, an_attribution, an_incident, some_progress
+from tests.workflows.scripted import Seen, World, a_change, crashes, ends, hangs, policy, reaches, recovers, step_names, watched
 from workflows.left_alone import kinds_told_by
 from workflows.state import Stage
 from workflows.training_job import TrainingJob
-
-
-def policy(mode: Mode, **changes: Any) -> PolicySection:
-    """Half the partition may be excluded: the test cluster has four nodes."""
-    return PolicySection(mode=mode, **{"limits": Limits(excluded_fraction=0.5), **changes})
-
-
-def a_change(kind: ChangeKind) -> Change:
-    return Change(kind=kind, at=NOON, summary=f"the job was {kind}")
-
-
-def step_names(incident: Incident) -> Sequence[str]:
-    return [step.name for step in incident.outcome.steps]
 
 
 def fails_for_good() -> Seen:
