@@ -59,10 +59,11 @@ def waiting_of(
     for name in WAITING:
         ranks |= reading.ranks.get(name, set())
     missing = named or _missing(reading, ranks, of_rank, tasks or 0)
+    all_wait = not missing and len(ranks) >= _size(reading, ranks, tasks or 0)
     operations = frozenset(call.operation for call in of_rank.values() if call.operation)
     ended = {item.rank for item in observations if item.signature == "rank_out_of_data" and item.rank is not None}
     cause, confidence, because = _cause_of(
-        reading, waits, of_rank, missing, phase=phase, dataloader_stuck=dataloader_stuck, out_of_data=ended
+        reading, waits, of_rank, phase=phase, dataloader_stuck=dataloader_stuck, out_of_data=ended, all_wait=all_wait
     )
     return Waiting(first, frozenset(ranks), tuple(sorted(missing)), operations, cause, confidence, because)
 
@@ -94,21 +95,25 @@ def _missing(reading: Reading, ranks: set[int], of_rank: Mapping[int, _Call], ta
     behind = {rank for rank, sequence in sequences.items() if sequence < highest[of_rank[rank].group]}
     if behind and len(behind) <= max(1, len(sequences) * _MOST_ABSENT):
         return behind
-    known = {rank for group in reading.ranks.values() for rank in group} | set(reading.rank_nodes)
-    size = max(reading.world_size or 0, max(ranks | known, default=-1) + 1, reading.local_world, tasks)
+    size = _size(reading, ranks, tasks)
     absent = set(range(size)) - ranks
     return absent if len(ranks) >= 2 and 0 < len(absent) <= size * _MOST_ABSENT else set()
+
+
+def _size(reading: Reading, ranks: set[int], tasks: int) -> int:
+    known = {rank for group in reading.ranks.values() for rank in group} | set(reading.rank_nodes)
+    return max(reading.world_size or 0, max(ranks | known, default=-1) + 1, reading.local_world, tasks)
 
 
 def _cause_of(
     reading: Reading,
     waits: Sequence[Observation],
     of_rank: Mapping[int, _Call],
-    missing: set[int],
     *,
     phase: Doing | None,
     dataloader_stuck: bool,
     out_of_data: set[int],
+    all_wait: bool,
 ) -> tuple[str | None, float, str]:
     by_sequence: dict[tuple[str | None, int], set[str]] = {}
     for call in of_rank.values():
@@ -139,7 +144,7 @@ def _cause_of(
     share = next(
         (mark.share_done for mark in reversed(reading.marks) if mark.share_done is not None and mark.position < waits[0].position), None
     )
-    if share is not None and share >= _NEARLY_DONE and missing:
+    if share is not None and share >= _NEARLY_DONE and of_rank and not all_wait:
         sequences = [call.sequence for call in of_rank.values() if call.sequence is not None]
         # A handful of collectives in a whole run: the ranks work alone and meet at the end.
         if sequences and max(sequences) <= 16:

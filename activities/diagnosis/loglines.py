@@ -55,6 +55,7 @@ _WALL = re.compile(r"Message from syslogd@([\w.-]+) at ")
 _LINES_OF_A_WALL = 3  # syslogd names its host in one line and the message is in the next ones
 _RUNNING_AT = re.compile(r"RUNNING AT ([\w.-]+)")
 _BOOTSTRAP = re.compile(r"Using \S+?:([\d.]+)<")
+_OF_ITS_OWN = re.compile(r"Aborted|Segmentation fault|Bus error|Illegal instruction|Floating point exception")  # nobody sent it
 _SRUN_TASKS = re.compile(r"error: ([\w.-]+): tasks? ([\d,-]+): ")
 _BRACKETED = re.compile(r"^\s?\[([^\]\n]{1,120})\]")  # a script's own tag, a node's name somewhere in it
 _TAGGED = re.compile(r"^(?:\s?\[[^\]\n]{1,80}\]){1,3} ([A-Za-z][\w.-]{0,80}): ")  # a monitor's tag, then whom it tells of
@@ -259,6 +260,8 @@ class LogLines:
                     if found := _SRUN_TASKS.search(raw):
                         if "Exited with exit code" in raw:
                             reading.exited_on.add(found[1])
+                        elif _OF_ITS_OWN.match(raw, found.end()):
+                            reading.crashed_on.add(found[1])
                         for task in _numbers(found[2]):
                             reading.placements.labelled(task, found[1])
                 case _:

@@ -81,6 +81,7 @@ class Reading:
     failures: list[Failure] = field(default_factory=list)
     ended_on: set[str] = field(default_factory=set)  # hosts where Hydra saw a process end badly
     exited_on: set[str] = field(default_factory=set)  # hosts where srun saw a task exit with a code
+    crashed_on: set[str] = field(default_factory=set)  # hosts where srun saw a task die by a signal of its own making
     rank_nodes: dict[int, str] = field(default_factory=dict)
     placements: Placements = field(default_factory=Placements)
     address_nodes: dict[str, str] = field(default_factory=dict)

@@ -87,7 +87,7 @@ class SchedulerFacts(Record):
         or a cloud's own name may be any node's."""
         if node is None or not self.nodes:
             return False
-        name, names = node.split(".")[0], {known.split(".")[0] for known in self.nodes}
+        name, names = _unpadded(node), {_unpadded(known) for known in self.nodes}
         return name not in names and _NUMBER.sub("0", name) in {_NUMBER.sub("0", known) for known in names}
 
     def repeats(self, node: str | None) -> bool:
@@ -99,6 +99,11 @@ class SchedulerFacts(Record):
         if node == self.only_node and self.repeats_on_node >= 2:
             return True
         return failures >= 2 and failures > 2 * elsewhere
+
+
+def _unpadded(node: str) -> str:
+    """`n7` for `n07.cluster`: not everyone pads and qualifies as Slurm does."""
+    return _NUMBER.sub(lambda found: str(int(found[0])), node.split(".", maxsplit=1)[0])
 
 
 def facts_of(signals: Signals) -> SchedulerFacts:
@@ -174,9 +179,18 @@ def _moment(loose: Mapping[str, Any]) -> datetime | None:
 def _silence(*accounts: Mapping[str, Any]) -> float | None:
     """How long nothing was printed, from whoever tells it: a monitor writes it beside its readings as well."""
     for key, value in (entry for account in accounts for entry in account.items()):
-        if re.search(r"last_output|silent|no_output|log_age|since_last", str(key)) and isinstance(value, int | float):
+        named = re.search(r"last_output|silent|no_output|log_age|since_last", str(key))
+        if named and isinstance(value, int | float):
             return float(value)
+        if isinstance(value, str) and (found := (_LASTED.match(value) if named else None) or _SILENT_FOR.search(value)):
+            return float(found[1]) * _SECONDS[found[2][0].lower()]
     return None
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN = r"(?:for |since |: ?)?(?:about |over |more than |> ?)?(\d{1,6}(?:\.\d+)?) ?(s(?:ec\w*)?|m(?:in\w*)?|h(?:ours?|rs?)?|d(?:ays?)?)\b"
+_LASTED = re.compile(rf"(?i)\s*{_SPAN}")
+_SILENT_FOR = re.compile(rf"(?i)\b(?:no (?:new |further |more )?(?:output|log lines?|lines?|progress)|silent|nothing printed) {_SPAN}")
 
 
 def _state(value: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from activities.diagnosis.causes import Blames, cause_of
+from activities.diagnosis.collectives import WAITING
 from activities.diagnosis.placements import Place, in_blocks, neighbour_of
 from activities.diagnosis.reading import Failure, Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
@@ -171,6 +172,9 @@ class Whereabouts:
         if "pyxis: " in item.text:
             # A task's container starts before the task can wait for another's: where one ended is where it failed.
             ends |= {node for host in self._reading.exited_on if (node := self._in_job(host))}
+        if not any(self._reading.counts.get(name) for name in WAITING):
+            # Nobody aborted for having waited too long: a process died of what it had met itself.
+            ends |= {node for host in self._reading.crashed_on if (node := self._in_job(host))}
         if len(ends) == 1 and item.source is not SignalSource.SCHEDULER:
             return next(iter(ends)), "the launcher saw a process end badly there alone"
         return self._only("the only node of the job")

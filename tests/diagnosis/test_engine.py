@@ -299,3 +299,32 @@ def test_a_silent_evaluation_is_waited_for_until_somebody_takes_stacks(engine: E
     stuck = engine.judge(log_of(steps + "Running evaluation\n" + stacks, scheduler=silent))
     assert waited.symptom is SymptomKind.NONE
     assert (stuck.symptom, stuck.diagnosis.cause) == (SymptomKind.HANG, "rank_deadlock_in_eval")
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({"note": "no output for 2 hours"}, SymptomKind.HANG),
+        ({"last_output": "45 min ago"}, SymptomKind.HANG),
+        ({"comment": "no output for 20 s"}, SymptomKind.NONE),
+        ({"comment": "no limit for 2 hours"}, SymptomKind.NONE),
+    ],
+)
+def test_how_long_nothing_was_printed_may_be_told_in_words(told: dict[str, str], kind: SymptomKind, engine: Engine) -> None:
+    log = "".join(f"step {step} loss 2.1 1.2 s/it\n" for step in range(1, 9))
+    assert engine.judge(log_of(log, scheduler={"state": "RUNNING", "nodes": "n[1-2]"} | told)).symptom is kind
+
+
+@pytest.mark.parametrize(
+    ("ends", "blamed"),
+    [
+        ("srun: error: n3: task 19: Aborted (core dumped)\nsrun: error: n1: task 2: Terminated\n", ["n3"]),
+        ("srun: error: n3: task 19: Aborted (core dumped)\nsrun: error: n1: task 2: Aborted (core dumped)\n", []),
+        (waiting(4) + waiting(5) + "srun: error: n3: task 19: Aborted (core dumped)\n", []),
+        ("srun: error: n3: task 19: Killed\n", []),
+    ],
+)
+def test_a_process_that_died_of_itself_tells_where_a_broken_gpu_is(ends: str, blamed: list[str], engine: Engine) -> None:
+    log = STEPS + "HW Exception by GPU node-7 (Agent handle: 0x55d1f0a1b2c0) reason :GPU Hang\n" + ends
+    judgement = engine.judge(log_of(log, scheduler={"state": "FAILED", "nodes": "n[1-4]"}))
+    assert [suspect.node for suspect in judgement.attribution.suspects] == blamed
