@@ -51,7 +51,8 @@ class Case:
         fates = self._fates()
         self.outlived = [item for item, fate in fates if fate is Fate.PASSED]
         self.observations = [
-            *reading.observations,
+            # A node that Slurm lost and gave this attempt no more: an earlier one's, in the same log.
+            *(item for item in reading.observations if item.signature != "slurm_node_failure" or not facts.is_stranger(item.named_node)),
             *words.observations(facts),
             *of_state(facts),
             *(item for item, fate in fates if fate is Fate.COUNTS),

@@ -3,11 +3,12 @@
 1. A fault followed by real progress did not end the job. 2. Teardown and cascades never win while a primary stands.
 3. What names its cause beats what only shows it; among equals the earliest wins, with room for clocks of different ranks."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 
 from activities.diagnosis.causes import cause_of
 from activities.diagnosis.pace import Mark
@@ -22,6 +23,7 @@ NAMES_ITS_CAUSE = 0.9
 IS_SPECIFIC = 0.7
 
 ENDS_A_WAIT = frozenset({"time_limit"})
+_OF_THE_END = re.compile(r"Signal|Interrupt|SIGTERM|Terminated")  # exceptions that a signal raises
 
 # What a GPU's sickness looks like from inside the program; kernel and GPU evidence names it better.
 SEEN_FROM_INSIDE = frozenset(
@@ -54,12 +56,16 @@ class Verdict:
 
 
 def progressed_after(item: Observation, marks: Sequence[Mark]) -> bool:
-    """True when the job went on stepping after this line of its log."""
+    """True when the job went on stepping after this line of its log: further down in the same log, or later by the stamps of both
+    in another one, whose lines no order joins to this one's."""
     if item.source is not SignalSource.LOG:
         return False
     # Marks stand in the order of the log, so those after the line are the list's end.
     first = bisect_right(marks, item.position, key=lambda mark: mark.position)
-    after = list(islice((mark for mark in marks[first:] if mark.iteration is not None or mark.loss is not None), 2 * PROGRESS_AFTER))
+    below = (mark for mark in marks[first:] if not item.log or mark.log == item.log)
+    later = (mark for mark in marks if item.log and mark.log != item.log and item.at and mark.at and mark.at > item.at)
+    steps = (mark for mark in chain(below, later) if mark.iteration is not None or mark.loss is not None)
+    after = list(islice(steps, 2 * PROGRESS_AFTER))
     return len(after) >= PROGRESS_AFTER and len({(mark.iteration, mark.loss, mark.at) for mark in after}) >= 2
 
 
@@ -107,20 +113,18 @@ def _without_the_end_of_a_wait(primaries: list[Observation]) -> list[Observation
     """The time limit ends a job that stands still as it ends one that steps: what came before it, and no step after that, began it."""
     if not any(item.cause in ENDS_A_WAIT for item in primaries):
         return primaries
-    ended_at = min((item.position for item in primaries if item.cause in ENDS_A_WAIT and item.source is SignalSource.LOG), default=None)
+    ends = [item for item in primaries if item.cause in ENDS_A_WAIT and item.source is SignalSource.LOG]
     others = [item for item in primaries if item.cause not in ENDS_A_WAIT]
-    return [item for item in others if _began_a_wait(item, ended_at)] or primaries
+    return [item for item in others if _began_a_wait(item, ends)] or primaries
 
 
-def _began_a_wait(item: Observation, ended_at: int | None) -> bool:
+def _began_a_wait(item: Observation, ends: Sequence[Observation]) -> bool:
     if item.source is SignalSource.KERNEL:
         cause = cause_of(item.cause or "")
         return item.weight >= IS_SPECIFIC and cause is not None and cause.symptom is SymptomKind.HANG
-    if item.source is not SignalSource.LOG or (ended_at is not None and item.position > ended_at):
+    if item.source is not SignalSource.LOG or _OF_THE_END.search(item.text) or not all(_before(item, end) for end in ends):
         return False
-    # An exception that ended its process; one that a signal raised is part of the end.
-    uncaught = "Signal" not in item.text and "Interrupt" not in item.text and printed_by(item.own_context) is Printed.BY_THE_END
-    return item.weight >= IS_SPECIFIC or uncaught
+    return item.weight >= IS_SPECIFIC or printed_by(item.own_context) is Printed.BY_THE_END
 
 
 def _tier(item: Observation) -> int:
@@ -134,6 +138,8 @@ def _when(item: Observation) -> tuple[int, int]:
 def _before(left: Observation, right: Observation) -> bool:
     if left.at is not None and right.at is not None and abs(left.at - right.at) > CLOCK_SKEW:
         return left.at < right.at
+    if left.log != right.log:
+        return True  # nothing tells
     return left.position <= right.position
 
 
@@ -143,6 +149,9 @@ def _first(items: Sequence[Observation]) -> Observation | None:
     tier = min(_tier(item) for item in items)
     best = [item for item in items if _tier(item) == tier]
     first = min(best, key=lambda item: (*_when(item), -item.weight))  # of two readings of one line the surer
+    stamped = [(item.at, index) for index, item in enumerate(best) if item.at is not None]
+    if len({item.log for item in best}) > 1 and len(stamped) == len(best):
+        return best[min(stamped)[1]]  # no order joins the lines of several logs
     # Buffers are flushed out of order: a line that stands later but was printed clearly earlier is the first.
     for item in best:
         if item.at is not None and first.at is not None and first.at - item.at > CLOCK_SKEW:

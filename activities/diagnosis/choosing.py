@@ -59,8 +59,12 @@ def _stands(case: Case, item: Observation) -> bool:
 def _waiting(case: Case, verdict: Verdict) -> Waiting | None:
     waits = [item for item in case.observations if not progressed_after(item, case.reading.marks)]
     first = next((item for item in waits if item.signature in WAITING), None)
+    primary = verdict.primary
     if first is None or (
-        verdict.primary is not None and verdict.primary.position < first.position and verdict.primary.source is SignalSource.LOG
+        primary is not None
+        and primary.position < first.position
+        and primary.source is SignalSource.LOG
+        and (primary.cause not in ENDS_A_WAIT or primary.log == first.log)
     ):
         return None
     phase, stuck = case.phase_at(first.position), case.seen("dataloader_stuck")

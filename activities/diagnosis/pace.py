@@ -105,6 +105,7 @@ class Mark:
     share_done: float | None = None
     bare_time: float | None = None  # seconds of a step, or since the start
     host_memory: float | None = None
+    log: str = ""
 
 
 def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream: str) -> Mark | None:

@@ -29,6 +29,7 @@ MARKS_AT_AN_END = 2000  # progress lines taken apart of the first and the last b
 MARKS_BETWEEN = 64  # and of each other one
 DENSE_PROGRESS = 4  # hits to a line, about: as many patterns may match one
 PROGRESS_BYTES = 512 << 10  # of the head and of the tail: where the attempt began and how far it came
+FEWEST_STEPS = 3  # that make a log one of steps
 TAIL_LINES_BYTES = 16 << 10  # enough lines to find the last time that was printed
 THREADS = 2  # that match; with more the interpreter's lock is what all wait for
 BLOCKS_AT_ONCE = 4  # that a thread is given: handing over one by one costs as much as a tenth of matching
@@ -58,13 +59,22 @@ class Reader:
     def read(
         self, logs: Sequence[LogSource], *, near: datetime | None, nodes: Collection[str] = (), task_count: int | None = None
     ) -> Reading:
-        """Reads every log to its end, in the order given. `nodes` are the job's, where they are known: names at a line's beginning
+        """Reads every log to its end, those that tell of steps first: in a job's own two files errors stand apart from the steps before
+        them, and what comes later is taken for later. `nodes` are the job's, where they are known: names at a line's beginning
         that the prefixes alone could not tell from a device are recognised by them. `task_count` is Slurm's, where it is known."""
         reading = Reading(known_nodes=frozenset(nodes))
-        for log in logs:
+        for log in sorted(logs, key=lambda log: not self._tells_steps(log)) if len(logs) > 1 else logs:
             self._read_one(log, reading, near)
         _settle_labels(reading, task_count, len(nodes))
         return reading
+
+    def _tells_steps(self, log: LogSource) -> bool:
+        with log.stream() as stream:
+            data = plain_bytes(stream.read(PROGRESS_BYTES))
+        hits = islice(self._pace.scan(data), MARKS_BETWEEN)
+        texts = (parse_prefix(data[hit.start : min(hit.end, hit.start + 2000)].decode(errors="replace")).text for hit in hits)
+        marks = (pace.mark_of(text, position=0, line=0, at=None, stream="") for text in texts)
+        return sum(mark is not None and mark.iteration is not None for mark in marks) >= FEWEST_STEPS  # an error may name one
 
     def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
         lines = LogLines(log.name, reading, near, self.signatures, self._extracts)
@@ -141,7 +151,7 @@ class Reader:
             position = lines.base + block.offset + hit.start
             mark = pace.mark_of(prefixed.text, position=position, line=line, at=prefixed.at, stream=stream)
             if mark is not None:
-                lines.reading.marks.append(mark)
+                lines.reading.marks.append(replace(mark, log=lines.name))
 
 
 def _settle_labels(reading: Reading, task_count: int | None, node_count: int) -> None:
