@@ -5,18 +5,23 @@ Called by `workflows/judging.py` before anything is changed: a requeue truncates
 
 import asyncio
 import io
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from pydantic import Field
 from temporalio import activity
 
 from activities.beat import heartbeats
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import LogSource, Signals
 from activities.evidence.capture import EvidenceStore, Material
+from activities.logs.follow import goes_on_from
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
-from activities.records import Attempt, Evidence, Job, Judgement, Node, OptIn, Progress, Record, Symptom
+from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, OptIn, Progress, Record, Symptom
 from activities.redaction import redact_record
+from activities.scanning.scan import READ_BYTES, line_breaks
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler, SchedulerError
 
@@ -33,6 +38,10 @@ class ClassifyRequest(Record):
     opt_in: OptIn
     symptom: Symptom
     progress: Progress = Progress()
+    logs_began: tuple[FileCursor, ...] = Field(
+        default=(),
+        description="how far earlier attempts had written the logs that this one goes on with (JobFileAppend, --open-mode=append)",
+    )
 
 
 class Classify:
@@ -68,33 +77,45 @@ class Classify:
 
     @activity.defn
     async def diagnose(self, request: ClassifyRequest) -> Judgement:
-        """The first cause, the suspects or an honest unknown, by the whole log and what Slurm says of the nodes.
+        """The first cause, the suspects or an honest unknown, by all that this attempt wrote and what Slurm says of the nodes.
 
         A log that is not there, or cannot be read after `TRIES_TO_READ`, holds nothing up: then the rest has to do.
         `unreadable` of the evidence has told it."""
         missing: list[str] = []
         async with heartbeats("diagnosing"):
+            paths = self._logs_of(request, missing)
             signals = Signals(
-                logs=tuple(LogSource(name=str(path), path=path, opener=self._opened) for path in self._logs_of(request, missing)),
                 job=request.job,
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,
             )
             try:
-                judgement = await asyncio.to_thread(self._engine.judge, signals)
+                judgement = await asyncio.to_thread(self._judged, signals, paths, request.logs_began)
             except OSError:
                 if activity.info().attempt < TRIES_TO_READ:
                     raise  # a file system in trouble may answer a moment later
-                judgement = await asyncio.to_thread(self._engine.judge, signals.model_copy(update={"logs": ()}))
+                judgement = await asyncio.to_thread(self._engine.judge, signals)
             return redact_record(judgement)
 
-    def _opened(self, path: Path) -> BinaryIO:
+    def _judged(self, signals: Signals, paths: Sequence[Path], began: Sequence[FileCursor]) -> Judgement:
+        return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, began) for path in paths)}))
+
+    def _log_of_this_attempt(self, path: Path, began: Sequence[FileCursor]) -> LogSource:
+        """The log from where this attempt began to write it: what killed the one before stands above, and would be found first."""
+        with self._opened(path) as file:
+            at = next((cursor.offset_bytes for cursor in began if goes_on_from(file, cursor)), 0) if isinstance(file, io.FileIO) else 0
+            lines_before = _line_breaks_before(file, at)
+        return LogSource(name=str(path), path=path, opener=partial(self._opened, at=at), starts_at_line=1 + lines_before)
+
+    def _opened(self, path: Path, at: int = 0) -> BinaryIO:
         """The log, or an empty one where there is none: a job that failed before it wrote anything has no log."""
         try:
-            return self._roots.open(path)
+            file = self._roots.open(path)
         except (PathRefused, FileNotFoundError, PermissionError):
             return io.BytesIO()
+        file.seek(at)
+        return file
 
     def _logs_of(self, request: ClassifyRequest, missing: list[str]) -> tuple[Path, ...]:
         """The job's output and, where it is another file, its error output; each only under an allowed root."""
@@ -124,3 +145,12 @@ class Classify:
         except SchedulerError as silence:
             missing.append(f"batch script: {silence}")
             return None
+
+
+def _line_breaks_before(file: BinaryIO, offset: int) -> int:
+    """How many lines end in the first `offset` bytes."""
+    breaks = 0
+    while offset > 0 and (block := file.read(min(offset, READ_BYTES))):
+        breaks += line_breaks(block, 0, len(block))
+        offset -= len(block)
+    return breaks

@@ -14,6 +14,7 @@ from activities.configuration import EvidenceSection
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import Signals
 from activities.evidence.capture import EvidenceStore
+from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots
 from activities.records import Domain, Evidence, Job, Judgement, SignalSource
 from activities.slurm.clock import ManualClock
@@ -151,6 +152,32 @@ async def test_the_first_cause_is_named_with_its_node(bench: Bench) -> None:
     judgement = await bench.diagnose(await bench.failed("iteration 1", ECC_LINE))
     assert (judgement.diagnosis.domain, judgement.diagnosis.cause) == (Domain.HARDWARE, "ecc_uncorrectable")
     assert bench.heartbeats
+
+
+OUT_OF_RANGE = "[rank0]: ValueError: sample 18732 of shard 7 has 4097 tokens, but the model's maximum sequence length is 4096"
+
+
+async def test_what_killed_the_attempt_before_is_not_blamed_again_where_the_log_goes_on(bench: Bench) -> None:
+    job = await bench.failed("starting", ECC_LINE)
+    log = bench.runs / f"slurm-{job.job_id}.out"
+    follower = LogFollower(log, LogRoots([bench.runs]))
+    follower.read()
+    with log.open("a") as appended:
+        appended.write(f"starting\n[rank0]: Traceback (most recent call last):\n{OUT_OF_RANGE}\n")
+    judgement = await bench.diagnose(job, logs_began=(follower.cursor,))
+    assert judgement.diagnosis.domain is Domain.APPLICATION
+    assert judgement.diagnosis.primary is not None
+    assert judgement.diagnosis.primary.line == 5, "as it stands in the file"
+    assert judgement.attribution.nodes == ()
+
+
+async def test_a_log_that_was_written_anew_is_read_from_its_beginning(bench: Bench) -> None:
+    job = await bench.failed("starting", "iteration 1", "iteration 2")
+    log = bench.runs / f"slurm-{job.job_id}.out"
+    follower = LogFollower(log, LogRoots([bench.runs]))
+    follower.read()
+    log.write_text(f"{ECC_LINE}\n" + "srun: error: node-002: task 3: Exited with exit code 1\n" * 3)
+    assert (await bench.diagnose(job, logs_began=(follower.cursor,))).diagnosis.cause == "ecc_uncorrectable"
 
 
 class UnreadableLog(Engine):

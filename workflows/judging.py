@@ -67,6 +67,7 @@ class Judging:
             opt_in=state.opt_in,
             symptom=seen.symptom,
             progress=seen.progress,
+            logs_began=state.logs_began,
         )
         nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
         evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing, within=ALL_READING)

@@ -140,7 +140,8 @@ class Memory:
             nodes=job.nodes if job is not None and running else (),
             started_at=job.started_at if job is not None and running else None,
         )
-        self.update(attempt=attempt, job=job or self.state.job, progress=Progress(), known_symptoms=(), known_onset=None)
+        began = self.state.cursor.files if self.state.cursor is not None else ()
+        self.update(attempt=attempt, job=job or self.state.job, progress=Progress(), known_symptoms=(), known_onset=None, logs_began=began)
         return True
 
     def know_fault(self) -> None:

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, Field
 from activities.records import (
     Attempt,
     Cursor,
+    FileCursor,
     Incident,
     Job,
     JobHistory,
@@ -60,6 +61,7 @@ class TrainingJobState(Record):
     progress: Progress = Progress()
     newest_checkpoint: int | None = Field(default=None, description="iteration of the newest checkpoint seen, whichever attempt wrote it")
     cursor: Cursor | None = None
+    logs_began: tuple[FileCursor, ...] = Field(default=(), description="where this attempt's part of the logs begins")
     warnings: tuple[str, ...] = ()
     incidents: tuple[Incident, ...] = Field(default=(), description="the newest last; at most `KEPT_INCIDENTS`")
     incidents_dropped: int = 0

@@ -116,7 +116,7 @@ class LogFollower:
                     return rest
                 self._restart(status)
                 return _with(self._lines_from(file, limit, unfinished), rotated=True)
-            if status.st_size < self._cursor.offset_bytes or not self._is_same_content(file):
+            if not goes_on_from(file, self._cursor):
                 self._restart(status)
                 return _with(self._lines_from(file, limit, unfinished), truncated=True)
             return self._lines_from(file, limit, unfinished)
@@ -140,7 +140,7 @@ class LogFollower:
         for path in _siblings_with_inode(self._path, cursor.inode):
             try:
                 with self._roots.open(path) as file:
-                    if os.fstat(file.fileno()).st_ino != cursor.inode or not self._is_same_content(file):
+                    if os.fstat(file.fileno()).st_ino != cursor.inode or not _is_same_content(file, cursor):
                         continue
                     chunk = self._lines_from(file, limit, unfinished=True)
             except (OSError, PathRefused):
@@ -148,14 +148,6 @@ class LogFollower:
             if chunk.data or chunk.more:
                 return _with(chunk, more=True)
         return None
-
-    def _is_same_content(self, file: BinaryIO) -> bool:
-        cursor = self._cursor
-        descriptor = file.fileno()
-        if cursor.head_bytes and _fingerprint(descriptor, 0, cursor.head_bytes) != cursor.head_sha256:
-            return False
-        start = cursor.offset_bytes - cursor.tail_bytes
-        return not cursor.tail_bytes or _fingerprint(descriptor, start, cursor.tail_bytes) == cursor.tail_sha256
 
     def _lines_from(self, file: BinaryIO, limit: int, unfinished: bool) -> Chunk:
         descriptor = file.fileno()
@@ -189,6 +181,20 @@ class LogFollower:
                 "in_long_line": in_long_line,
             }
         )
+
+
+def goes_on_from(file: BinaryIO, cursor: FileCursor) -> bool:
+    """True when this is the file that the cursor was taken of, and all that was read of it is still in place."""
+    status = os.fstat(file.fileno())
+    return status.st_ino == cursor.inode and status.st_size >= cursor.offset_bytes and _is_same_content(file, cursor)
+
+
+def _is_same_content(file: BinaryIO, cursor: FileCursor) -> bool:
+    descriptor = file.fileno()
+    if cursor.head_bytes and _fingerprint(descriptor, 0, cursor.head_bytes) != cursor.head_sha256:
+        return False
+    start = cursor.offset_bytes - cursor.tail_bytes
+    return not cursor.tail_bytes or _fingerprint(descriptor, start, cursor.tail_bytes) == cursor.tail_sha256
 
 
 def _with(chunk: Chunk, *, rotated: bool = False, truncated: bool = False, more: bool = False, skipped: int = 0) -> Chunk:

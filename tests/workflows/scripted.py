@@ -70,6 +70,7 @@ class World:
         self.opinions: dict[str, Opinion] = {}
         self.before_change: Callable[[], Awaitable[None]] | None = None
         self.asked: list[WatchRequest] = []
+        self.diagnosed: list[ClassifyRequest] = []
         self.changes_asked: list[ChangeRequest] = []
         self.reports: list[IncidentReport] = []
         self.permissions_asked: list[PermissionRequest] = []
@@ -119,6 +120,7 @@ class World:
 
     @activity.defn
     async def diagnose(self, request: ClassifyRequest) -> Judgement:
+        self.diagnosed.append(request)
         return self.judgement
 
     @activity.defn

@@ -6,8 +6,10 @@ from activities.configuration import Limits
 from activities.records import (
     Action,
     ChangeKind,
+    Cursor,
     DecisionKind,
     Domain,
+    FileCursor,
     JobState,
     Mode,
     Opinion,
@@ -57,6 +59,20 @@ async def test_an_attempt_that_did_not_load_the_checkpoint_is_told_not_to_have_r
         end = await handle.result()
     [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
     assert stepping == "iteration 9, began at 1, not from checkpoint 100"
+
+
+async def test_a_new_attempt_is_diagnosed_by_what_it_wrote_itself(env: WorkflowEnvironment) -> None:
+    read_to = (FileCursor(path="/shared/run1/train.log", inode=7, offset_bytes=4096),)
+
+    async def crashes_after_writing(world: World, request: WatchRequest) -> WatchResult:
+        seen = await crashes()(world, request)
+        return seen.model_copy(update={"cursor": Cursor(restart_count=request.attempt.restart_count, files=read_to)})
+
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes_after_writing, crashes(), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        await handle.result()
+    assert [request.logs_began for request in world.diagnosed] == [(), read_to]
 
 
 async def test_the_state_tells_where_the_new_attempt_runs_while_its_steps_and_checkpoint_are_awaited(env: WorkflowEnvironment) -> None:
