@@ -6,7 +6,6 @@ several lines is parted by carriage returns. What a carrier writes before a line
 import json
 import math
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -60,9 +59,10 @@ def plain_bytes(data: bytes) -> bytes:
     is none; the wrapper's time goes before the line, its host where a pod's name would stand."""
     data = _without_columns(strip_ansi_bytes(data.removeprefix(b"\xef\xbb\xbf")))
     for _ in range(3):  # structlog in docker's JSON in a collector's
-        if any(_is_wrapped(line) for line in _some_lines(data)):
+        lines = _some_lines(data)
+        if any(_line_of(line) != line for line in lines):
             unwrapped = b"\n".join([_line_of(line) for line in data.split(b"\n")])
-        elif any(_LAID_OUT.match(line) for line in _some_lines(data)):
+        elif any(map(_LAID_OUT.match, lines)):
             unwrapped = _AROUND.sub(b"", _LAID_OUT.sub(lambda found: _string(found["text"]), data))
         else:
             return data
@@ -82,30 +82,28 @@ def _without_columns(data: bytes) -> bytes:
     return data
 
 
-def _some_lines(data: bytes) -> Iterator[bytes]:
+def _some_lines(data: bytes) -> list[bytes]:
     """A few lines from all over `data`; enough of them to meet a message among the seven lines of laid-out JSON."""
+    lines: list[bytes] = []
     for place in range(_PLACES):
         start = len(data) * place // _PLACES
         if start:
             start = data.find(b"\n", start) + 1
             if not start:
-                return
+                break
         for _ in range(_LINES_A_PLACE if place else 2 * _LINES_A_PLACE):
             end = data.find(b"\n", start, start + _LONGEST_LINE)
-            line = data[start : end if end >= 0 else start + _LONGEST_LINE]
-            yield line
+            lines.append(data[start : end if end >= 0 else start + _LONGEST_LINE])
             if end < 0:
                 break
             start = end + 1
-
-
-def _is_wrapped(line: bytes) -> bool:
-    return _line_of(line) != line
+    return lines
 
 
 def _line_of(line: bytes) -> bytes:
     """What one line wraps, or the line."""
-    if b'{"' not in line[:256] and b'{ "' not in line[:256]:
+    head = line[:256]
+    if b"{" not in head or (b'{"' not in head and b'{ "' not in head):
         return line
     if found := _DOCKERS.match(line):
         return b"%b %b" % (found["at"], found["text"])
