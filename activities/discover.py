@@ -92,7 +92,7 @@ class Discover:
                 continue
             number = snapshot.number
             since = since or snapshot.taken_at - 2 * self._watch.poll_interval
-            if snapshot.unreachable_since is None:
+            if snapshot.is_good:
                 fresh = [n for n in newcomers(snapshot, self._watch, since=since) if _identity(n.job) not in known]
                 # Some at a time, with a heartbeat between: a thousand starts may take longer than the heartbeat timeout.
                 for first in range(0, len(fresh), STARTS_AT_ONCE):

@@ -66,7 +66,7 @@ class AttemptWatch:
     def see(self, snapshot: Snapshot, lost: Mapping[str, Node]) -> None:
         """Takes in one snapshot; `lost` are its nodes that are lost, by name."""
         self._unreachable_since = snapshot.unreachable_since
-        if snapshot.unreachable_since is not None or snapshot.number == self._snapshot_number:
+        if not snapshot.is_good or snapshot.number == self._snapshot_number:
             return
         self._snapshot_number = snapshot.number
         key = self.attempt.key
