@@ -5,6 +5,7 @@ Called by `workflows/judging.py` before anything is changed: a requeue truncates
 
 import asyncio
 import io
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,16 @@ from activities.logs.follow import goes_on_from
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
 from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, OptIn, Progress, Record, Symptom
 from activities.redaction import redact_record
-from activities.scanning.scan import READ_BYTES, line_breaks
+from activities.scanning.scan import READ_BYTES, blocks, line_breaks
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler, SchedulerError
 
 TRIES_TO_READ = 4
 """With the pauses between the tries some seven seconds."""
+
+
+_REQUEUED = re.compile(rb"CANCELLED AT \S+ DUE TO (?:JOB REQUEUE|PREEMPTION)[^\n]*\n?")
+"""slurmstepd's last word to an attempt that was put back into the queue (slurmstepd/req.c)."""
 
 
 class ClassifyRequest(Record):
@@ -91,21 +96,25 @@ class Classify:
                 progress=request.progress,
             )
             try:
-                judgement = await asyncio.to_thread(self._judged, signals, paths, request.logs_began)
+                judgement = await asyncio.to_thread(self._judged, signals, paths, request)
             except OSError:
                 if activity.info().attempt < TRIES_TO_READ:
                     raise  # a file system in trouble may answer a moment later
                 judgement = await asyncio.to_thread(self._engine.judge, signals)
             return redact_record(judgement)
 
-    def _judged(self, signals: Signals, paths: Sequence[Path], began: Sequence[FileCursor]) -> Judgement:
-        return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, began) for path in paths)}))
+    def _judged(self, signals: Signals, paths: Sequence[Path], request: ClassifyRequest) -> Judgement:
+        return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, request) for path in paths)}))
 
-    def _log_of_this_attempt(self, path: Path, began: Sequence[FileCursor]) -> LogSource:
-        """The log from where this attempt began to write it: what killed the one before stands above, and would be found first."""
+    def _log_of_this_attempt(self, path: Path, request: ClassifyRequest) -> LogSource:
+        """The log from where this attempt began to write it: what ended the one before stands above, and would be found first."""
+        at = lines_before = 0
         with self._opened(path) as file:
-            at = next((cursor.offset_bytes for cursor in began if goes_on_from(file, cursor)), 0) if isinstance(file, io.FileIO) else 0
-            lines_before = _line_breaks_before(file, at)
+            if isinstance(file, io.FileIO) and request.attempt.restart_count > 0:
+                at = next((cursor.offset_bytes for cursor in request.logs_began if goes_on_from(file, cursor)), 0)
+                if request.job.restart_count == request.attempt.restart_count:  # or the last requeue is this attempt's own end
+                    at = _after_the_last_requeue(file, at)
+                lines_before = _line_breaks_before(file, at)
         return LogSource(name=str(path), path=path, opener=partial(self._opened, at=at), starts_at_line=1 + lines_before)
 
     def _opened(self, path: Path, at: int = 0) -> BinaryIO:
@@ -147,8 +156,19 @@ class Classify:
             return None
 
 
+def _after_the_last_requeue(file: BinaryIO, at: int) -> int:
+    """Where what comes after the last requeue begins, from offset `at` on; `at` itself where no requeue is told."""
+    file.seek(at)
+    begins = at
+    for offset, block in blocks(file):
+        if b" DUE TO " in block:
+            begins = max([begins, *(at + offset + told.end() for told in _REQUEUED.finditer(block))])
+    return begins
+
+
 def _line_breaks_before(file: BinaryIO, offset: int) -> int:
     """How many lines end in the first `offset` bytes."""
+    file.seek(0)
     breaks = 0
     while offset > 0 and (block := file.read(min(offset, READ_BYTES))):
         breaks += line_breaks(block, 0, len(block))

@@ -164,7 +164,8 @@ async def test_what_killed_the_attempt_before_is_not_blamed_again_where_the_log_
     follower.read()
     with log.open("a") as appended:
         appended.write(f"starting\n[rank0]: Traceback (most recent call last):\n{OUT_OF_RANGE}\n")
-    judgement = await bench.diagnose(job, logs_began=(follower.cursor,))
+    second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1)
+    judgement = await bench.diagnose(job, attempt=second, logs_began=(follower.cursor,))
     assert judgement.diagnosis.domain is Domain.APPLICATION
     assert judgement.diagnosis.primary is not None
     assert judgement.diagnosis.primary.line == 5, "as it stands in the file"
@@ -177,7 +178,19 @@ async def test_a_log_that_was_written_anew_is_read_from_its_beginning(bench: Ben
     follower = LogFollower(log, LogRoots([bench.runs]))
     follower.read()
     log.write_text(f"{ECC_LINE}\n" + "srun: error: node-002: task 3: Exited with exit code 1\n" * 3)
-    assert (await bench.diagnose(job, logs_began=(follower.cursor,))).diagnosis.cause == "ecc_uncorrectable"
+    second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1)
+    assert (await bench.diagnose(job, attempt=second, logs_began=(follower.cursor,))).diagnosis.cause == "ecc_uncorrectable"
+
+
+@pytest.mark.parametrize(("restarts", "cause"), [(1, "python_exception_rank_logic"), (2, "preempted_requeued")])
+async def test_a_requeue_that_the_log_tells_ended_the_attempt_before_unless_slurm_has_requeued_this_one(
+    bench: Bench, restarts: int, cause: str
+) -> None:
+    requeued = "slurmstepd-node-001: error: *** STEP 17.0 ON node-001 CANCELLED AT 2026-01-05T11:59:00 DUE TO JOB REQUEUE ***"
+    job = await bench.failed("starting", requeued, "starting", "[rank0]: Traceback (most recent call last):", OUT_OF_RANGE)
+    second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1)
+    judgement = await bench.diagnose(job.model_copy(update={"restart_count": restarts}), attempt=second)
+    assert judgement.diagnosis.cause == cause
 
 
 class UnreadableLog(Engine):
