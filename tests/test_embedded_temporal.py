@@ -63,7 +63,8 @@ async def test_a_database_in_no_place_to_write_is_refused_in_a_sentence(tmp_path
 async def test_a_directory_named_as_the_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     database, beside = tmp_path / "backstay", tmp_path / "backstay-evidence"
     for directory in (database, beside):
-        directory.mkdir(mode=0o755)
+        directory.mkdir()
+        directory.chmod(0o755)
     with pytest.raises(EmbeddedTemporalFailed, match="Is a directory"):
         await EmbeddedTemporal(database).start()
     assert {directory.stat().st_mode & 0o777 for directory in (database, beside)} == {0o755}
