@@ -15,7 +15,8 @@ PATTERNS = {
     "rated": r"(?i)\d\s?(?:it/s|(?:s|ms)/it|(?:s|ms|sec)/(?:step|batch|iter)|(?:samples|tok|tokens|examples|images|tasks?)/s)",
     "counted_back": r"\d+it/\d|\|\s{1,3}\d+/\d+ \[",
     "took": r"(?i)(?:iteration|step|batch|epoch)\s.{0,20}took\s+[\d.]+",
-    "loss": r"(?i)[\"']?\bloss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
+    "epoch": r"(?i)epoch(?:\[\d+\])? time(?: cost)?\s?[:=]\s?\d",
+    "loss": r"(?i)[\"']?(?:\b|entropy)loss[\"']?\s{0,3}[:=]\s{0,3}[\"']?[-+0-9nif]",
     "throughput": r"(?i)throughput\b.{0,30}\d",
     "metered": r"(?i)\btime:?\s{1,4}\d+\.\d+s?(?:, [\d.,]+/s)?\s{1,3}\(\s?\d",
     "ranks": r"(?i)rank.{0,80}?\b\d{1,5} ?[:=] ?\d+\.\d+(?: ?m?s)?[ ,]{1,3}(?:rank ?)?\d{1,5} ?[:=] ?\d+\.\d+",
@@ -56,6 +57,8 @@ _SECONDS = (
 )
 # A field called time and no more (nanoGPT, timm, detectron2, torchvision's meters); a clock's reading has a colon or a dash in it.
 _BARE_TIME = re.compile(rf"(?i)(?:[,|;\t]|\s\s)\s{{0,4}}time(?:=|:?\s{{1,4}})({_NUMBER})\s?(ms|s)?(?![\d:/-])")
+# nnU-Net, MXNet's callbacks: where nothing tells of steps.
+_OF_EPOCH = re.compile(rf"(?i)epoch(?:\[\d{{1,6}}\])? time(?: cost)?\s?[:=]\s?({_NUMBER})")
 _ITS_RATE = rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
 # What measures work goes before what counts samples: a sample may be made longer (sequence-length warm-up, answers that grow).
 _RATE = (
@@ -106,6 +109,7 @@ class Mark:
     bare_time: float | None = None  # seconds of a step, or since the start
     host_memory: float | None = None
     log: str = ""
+    epoch_seconds: float | None = None
 
 
 def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream: str) -> Mark | None:
@@ -113,6 +117,7 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     text = text[:2000]
     if _NOT_PROGRESS.search(text):
         return None
+    epoch = _number(found[1]) if "epoch" in text.lower() and (found := _OF_EPOCH.search(text)) else None
     iteration = next((int(found[1]) for pattern in _ITERATION if (found := pattern.search(text)) and len(found[1]) < 12), None)
     lowered = text.lower()
     seconds = _seconds_of(text, lowered)
@@ -127,8 +132,10 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
     by_rank = by_rank if len(by_rank) >= 4 and len({rank for rank, _ in by_rank}) == len(by_rank) else ()
     if (extremes := _EXTREMES.search(text)) and float(extremes[1]) > 0 < float(extremes[3]):
         by_rank = ((int(extremes[2]), 1 / float(extremes[1])), (int(extremes[4]), 1 / float(extremes[3])))
-    elif iteration is seconds is loss is rate is share is None and not (by_rank and _OF_TIME.search(text)):
+    elif iteration is seconds is loss is rate is share is epoch is None and not (by_rank and _OF_TIME.search(text)):
         return None
+    if epoch is not None:
+        return Mark(position, line, None, None, None, None, None, at, stream, epoch_seconds=epoch)
     if _EVALUATES.match(text):
         return Mark(position, line, iteration, None, None, loss, gradient, at, stream, (), share, None, memory)
     bare = _BARE_TIME.search(text) if seconds is None and "time" in lowered else None

@@ -124,7 +124,9 @@ def _slowdown(case: Case) -> Judgement | None:
         found = Refined("slow_gpu_straggler", 0.66, "steps became slower, and only its readings are not as they should be")
         return finish(case, found, hints[0], symptom=SymptomKind.SLOWDOWN)
     found = Refined(_slow_cause(slowdown.comes_and_goes), 0.5, "now and then" if slowdown.comes_and_goes else "and stays so")
-    text = f"a step takes {slowdown.late_seconds:.4g} s, it took {slowdown.early_seconds:.4g} s"
+    of_epochs = any(mark.line == slowdown.since_line and mark.epoch_seconds for mark in case.reading.marks)
+    what = "an epoch" if of_epochs else "a step"
+    text = f"{what} takes {slowdown.late_seconds:.4g} s, it took {slowdown.early_seconds:.4g} s"
     item = Observation("slowdown", Role.PRIMARY, 0.5, text, found.cause, line=slowdown.since_line)
     return finish(case, found, item, symptom=SymptomKind.SLOWDOWN)
 

@@ -52,7 +52,8 @@ def trend(marks: Sequence[Mark]) -> list[tuple[int, float]]:
     if len(told) >= FEWEST_STEPS:
         # A progress bar's own rate is smoothed; a throughput beside it says more.
         return rated if len(rated) >= len(told) and _spread([value for _, value in told]) == 0 else told
-    return rated if len(rated) >= FEWEST_STEPS else _timed(marks)
+    epochs = [(mark.line, mark.epoch_seconds) for mark in marks if mark.epoch_seconds]
+    return rated if len(rated) >= FEWEST_STEPS else _timed(marks) or epochs
 
 
 def _timed(marks: Sequence[Mark]) -> list[tuple[int, float]]:

@@ -19,6 +19,7 @@ from activities.diagnosis.pace import mark_of
         ("Epoch 0:   1%|          | 5/1430 [00:01<18:11, 2.0it/s, loss=1.080, v_num=3]", 5, 0.5, 1.08),
         ("2015-11-21 05:50:30,259: Iteration took 30.848 s.", None, 30.848, None),
         ("step 3000, loss = 4.43 (13049.0 examples/sec; 0.010 sec/batch)", 3000, 0.01, 4.43),
+        ("    train/CrossEntropyLoss=2.512", None, None, 2.512),
         ("Finished training it 371744/2048000 of epoch 0, 9.29 ms/it, loss 0.126013", 371744, 0.00929, 0.126013),
     ],
 )
@@ -27,6 +28,20 @@ def test_the_usual_lines_are_read(line: str, iteration: int | None, seconds: flo
     assert mark is not None
     assert (mark.iteration, mark.loss) == (iteration, loss)
     assert mark.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("2023-04-27 10:02:00.13: Epoch time: 152.33 s", 152.33),
+        ("INFO:root:Epoch[3] Time cost=25.134", 25.134),
+        ("epoch 3 time 10:20", None),
+    ],
+)
+def test_how_long_an_epoch_took_is_no_time_of_a_step(line: str, seconds: float | None) -> None:
+    mark = mark_of(line, position=0, line=1, at=None, stream="")
+    assert (mark.epoch_seconds if mark else None) == seconds
+    assert mark is None or mark.seconds is None
 
 
 @pytest.mark.parametrize(
