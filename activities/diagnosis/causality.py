@@ -15,7 +15,7 @@ from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.signatures import Role
 from activities.diagnosis.tracebacks import Printed, printed_by
-from activities.records import SignalSource, SymptomKind
+from activities.records import Domain, SignalSource, SymptomKind
 
 CLOCK_SKEW = timedelta(seconds=2)  # between nodes kept by NTP, with room for buffered output
 PROGRESS_AFTER = 3  # marks after a fault: other ranks may print one or two while they die
@@ -23,6 +23,8 @@ NAMES_ITS_CAUSE = 0.9
 IS_SPECIFIC = 0.7
 
 ENDS_A_WAIT = frozenset({"time_limit"})
+_A_WAIT = timedelta(minutes=1)
+_DEATHS = frozenset({"segfault", "sigill"})
 _OF_THE_END = re.compile(r"Signal|Interrupt|SIGTERM|Terminated")  # exceptions that a signal raises
 
 # What a GPU's sickness looks like from inside the program; kernel and GPU evidence names it better.
@@ -76,7 +78,7 @@ def choose(observations: Sequence[Observation], reading: Reading) -> Verdict:
     recovered = tuple(item for item in events if progressed_after(item, reading.marks))
     primaries = [item for item in standing if item.role is Role.PRIMARY]
     cascades = [item for item in standing if item.role is Role.CASCADE]
-    primaries = _without_the_end_of_a_wait(_without_seen_from_inside(primaries))
+    primaries = _without_aftermath(_without_the_end_of_a_wait(_without_seen_from_inside(primaries)), reading.marks)
     first_told = min((item for item in cascades if item.cause), key=_when, default=None)
     if first_told is not None:
         # An exception after somebody noticed a dead peer is one more that noticed.
@@ -125,6 +127,29 @@ def _began_a_wait(item: Observation, ends: Sequence[Observation]) -> bool:
     if item.source is not SignalSource.LOG or _OF_THE_END.search(item.text) or not all(_before(item, end) for end in ends):
         return False
     return item.weight >= IS_SPECIFIC or printed_by(item.own_context) is Printed.BY_THE_END
+
+
+def _without_aftermath(primaries: list[Observation], marks: Sequence[Mark]) -> list[Observation]:
+    """Where a process of a stepping job died of itself and nothing stepped after that, what is told a minute later and more is what its
+    peers met while they waited and gave up; but what asks for a device to be looked at."""
+    died = [
+        item
+        for item in primaries
+        if item.source is SignalSource.LOG
+        and item.at is not None
+        and (item.signature in _DEATHS or (not _OF_THE_END.search(item.text) and printed_by(item.own_context) is Printed.BY_THE_END))
+        and any(mark.position < item.position and mark.iteration is not None for mark in marks)
+    ]
+    first = min((item.at for item in died if item.at is not None), default=None)
+    if first is None:
+        return primaries
+
+    def is_aftermath(item: Observation) -> bool:
+        cause = cause_of(item.cause or "")
+        concerns_a_node = cause is None or cause.domain in (Domain.HARDWARE, Domain.SCHEDULER)
+        return item.source is SignalSource.LOG and not concerns_a_node and item.at is not None and item.at - first > _A_WAIT
+
+    return [item for item in primaries if not is_aftermath(item)]
 
 
 def _tier(item: Observation) -> int:

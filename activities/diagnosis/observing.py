@@ -33,6 +33,9 @@ _EXIT_CODES: Mapping[int, tuple[str, float]] = {
 
 
 _NODES_NAMED = 4
+# Slurm's cgroups carry the job's number, and a shared node kills for each job's own limit (Linux mm/oom_kill.c dump_oom_summary).
+_KILLED_IN_JOB = re.compile(r"oom-kill:\S*task_memcg=\S*/job_(\d{1,10})/\S*?pid=(\d{1,10})")
+_KILLED = re.compile(r"(?:Killed process |oom-kill:.*pid=)(\d{1,10})")
 _ZONES = timedelta(days=1)  # the kernel's stamps and the scheduler's may name no zone
 
 _EXIT_SIGNALS: Mapping[int, int] = {4: 132, 7: 135, 11: 139, 1: 129}
@@ -79,8 +82,17 @@ def kernel_findings(signals: Signals, reading: Reading, facts: SchedulerFacts) -
         findings += read_kernel_log(text, node or None)
     if reading.kernel_lines and not findings:
         findings += read_kernel_log("\n".join(reading.kernel_lines))
+    strangers = _killed_in_other_jobs(signals, facts)
+    findings = [finding for finding in findings if not ((found := _KILLED.search(finding.text)) and found[1] in strangers)]
     since = facts.started_at - _ZONES if facts.started_at else None
     return judge_bursts((finding for finding in findings if not facts.is_stranger(finding.node)), since)
+
+
+def _killed_in_other_jobs(signals: Signals, facts: SchedulerFacts) -> set[str]:
+    """Process ids that the kernel killed for the memory of a job that is not this one."""
+    if facts.job_id is None:
+        return set()
+    return {pid for text in signals.kernel_logs.values() for job, pid in _KILLED_IN_JOB.findall(text) if int(job) != facts.job_id}
 
 
 def of_kernel(finding: KernelFinding) -> Observation:

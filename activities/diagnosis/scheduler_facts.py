@@ -35,6 +35,8 @@ _NO_NODES_DOING = re.compile(
 )
 _NODE_KEYS = ("failed_node", "failing_node", "node", "nodes", "host")  # who failed goes before who took part
 _STARTED_KEYS = ("start_time", "started_at", "StartTime", "start")
+_TASKS_KEYS = ("tasks_per_node", "ntasks_per_node", "SLURM_TASKS_PER_NODE")
+_DISTRIBUTION = re.compile(r"(?i)(?:\bdist(?:ribution)?[=: ]+|-m[= ])(block|cyclic|plane|arbitrary)")
 _NUMBER = re.compile(r"\d+")
 _EARLIER_KEYS = ("previous", "earlier", "last_attempt")
 
@@ -55,6 +57,9 @@ class SchedulerFacts(Record):
     nodes: tuple[str, ...] = ()
     node_count: int | None = None
     task_count: int | None = None
+    tasks_of_nodes: tuple[int, ...] = Field(default=(), description="how many tasks each of `nodes` has, in their order, where told")
+    distribution: str = Field(default="block", description="how ranks were laid out on the nodes (srun --distribution)")
+    job_id: int | None = None
     lost_nodes: tuple[str, ...] = ()
     drained_nodes: tuple[str, ...] = ()
     text: str = Field(default="", description="everything said about this attempt, one `key=value` a line")
@@ -151,6 +156,9 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         nodes=nodes,
         node_count=_integer(count),
         task_count=_integer(loose.get("task_count") or loose.get("ntasks") or (job.task_count if job else None)),
+        tasks_of_nodes=_tasks_of_nodes(loose, nodes),
+        distribution=found[1].lower() if (found := _DISTRIBUTION.search("\n".join(now))) else "block",
+        job_id=job.numeric_id if job is not None else _integer(loose.get("job_id") or loose.get("jobid")),
         lost_nodes=tuple(sorted(lost)),
         drained_nodes=tuple(sorted(drained)),
         text="\n".join(now),
@@ -162,6 +170,19 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         started_at=job.started_at if job is not None and job.started_at else _moment(loose),
         says_anything=bool(loose) or job is not None,
     )
+
+
+def _tasks_of_nodes(loose: Mapping[str, Any], nodes: Sequence[str]) -> tuple[int, ...]:
+    """`8(x3),4`, as Slurm writes it in SLURM_TASKS_PER_NODE, or one number for all; () where it does not fit the nodes."""
+    told = next((loose[key] for key in _TASKS_KEYS if loose.get(key) is not None), None)
+    if told is None or not re.fullmatch(r"\d{1,6}(?:\(x\d{1,6}\))?(?:,\d{1,6}(?:\(x\d{1,6}\))?)*", str(told)):
+        return ()
+    counts = [
+        int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", str(told)) for _ in range(min(int(times or 1), MOST_NODES))
+    ]
+    if len(counts) == 1:
+        counts *= len(nodes)
+    return tuple(counts) if len(counts) == len(nodes) else ()
 
 
 def _moment(loose: Mapping[str, Any]) -> datetime | None:

@@ -13,6 +13,7 @@ from activities.diagnosis.reading import Failure, Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.records import Attribution, SignalSource, Suspect
 
+MOST_RANKS = 1_000_000
 _OF_A_TABLE = re.compile(r"\s*(?:exitcode|traceback|error_file) +: ")
 _ADDRESS = re.compile(r"^\d{1,3}(?:\.\d{1,3}){3}$")
 
@@ -25,6 +26,7 @@ class Whereabouts:
         self._highest = max((rank for ranks in reading.ranks.values() for rank in ranks), default=-1)
         self._known = self._places()
         self._per_node = self._ranks_per_node()
+        self._laid_out = self._by_slurms_counts()
         placed = reading.placements
         self._labels_tell_nodes = placed.labels_are_tasks or placed.one_task_a_node(facts.task_count, len(facts.nodes))
 
@@ -62,6 +64,8 @@ class Whereabouts:
             return place.node, f"the log shows rank {rank} on {place.node}"
         if (found := self._only(f"rank {rank} runs on the only node"))[0]:
             return found
+        if (node := self._laid_out.get(rank)) is not None:
+            return node, f"Slurm's {self._facts.distribution} distribution puts rank {rank} on {node}"
         if self._per_node and not in_blocks(self._known.values(), self._per_node):
             return None, f"rank {rank} cannot be mapped to a node: ranks are not laid out in blocks"
         if node := neighbour_of(rank, self._known.values(), self._per_node):
@@ -145,9 +149,34 @@ class Whereabouts:
         tasks = self._facts.task_count if not placed.labels_are_tasks else None
         # Without the job's own word, a communicator that holds every rank known: the largest may be a group's.
         size = tasks if tasks and tasks > count else self._reading.told_world or self._communicator
+        if self._facts.distribution != "block" or len(set(self._facts.tasks_of_nodes)) > 1:
+            return None
         if not count or not size or size % count or size <= max(self._highest, max(self._known, default=-1)):
             return None  # the last: what the log calls its size was a group's
         return size // count
+
+    def _by_slurms_counts(self) -> dict[int, str]:
+        """Ranks where Slurm told how many each node has and they differ, or that it deals them out in turn; empty where anything
+        known speaks against it."""
+        facts, count = self._facts, len(self._facts.nodes)
+        tasks = facts.task_count or 0
+        counts = facts.tasks_of_nodes or ((tasks // count,) * count if count and tasks > count and tasks % count == 0 else ())
+        highest = max(self._highest, max(self._known, default=-1))
+        if (
+            self._reading.placements.labels_are_tasks
+            or self._has_strangers
+            or not count < sum(counts) <= MOST_RANKS
+            or sum(counts) <= highest
+        ):
+            return {}
+        if facts.distribution == "cyclic":
+            order = [node for turn in range(max(counts)) for node, most in zip(facts.nodes, counts, strict=True) if turn < most]
+        elif facts.distribution == "block" and len(set(counts)) > 1:
+            order = [node for node, most in zip(facts.nodes, counts, strict=True) for _ in range(most)]
+        else:
+            return {}
+        laid_out = dict(enumerate(order))
+        return laid_out if all(laid_out[rank] == place.node for rank, place in self._known.items()) else {}
 
     def locate(self, item: Observation) -> tuple[str | None, str]:
         """The node one observation points at."""

@@ -172,3 +172,22 @@ def test_of_several_agents_tables_a_line_belongs_to_its_own_and_others_to_the_ea
         primary = Engine().judge(Signals(logs=(LogSource(data=(before + log).encode()),), scheduler=scheduler)).diagnosis.primary
         assert primary is not None
         assert (primary.rank, primary.node) == (13, "n2")
+
+
+@pytest.mark.parametrize(
+    ("rank", "told", "node"),
+    [
+        (7, {"ntasks": 28, "tasks_per_node": "8(x3),4"}, "n1"),
+        (24, {"ntasks": 28, "tasks_per_node": "8(x3),4"}, "n4"),
+        (10, {"ntasks": 32, "distribution": "cyclic"}, "n3"),
+        (10, {"ntasks": 32, "submit_line": "srun -m cyclic train.sh"}, "n3"),
+        (27, {"tasks_per_node": "8(x3),4", "distribution": "cyclic"}, "n3"),
+        (10, {"ntasks": 32, "tasks_per_node": 8}, "n2"),
+        (10, {"ntasks": 32, "distribution": "arbitrary"}, None),
+        (40, {"ntasks": 28, "tasks_per_node": "8(x3),4"}, None),
+    ],
+)
+def test_ranks_follow_the_distribution_that_slurm_tells(rank: int, told: dict[str, Any], node: str | None) -> None:
+    reading = Reading()
+    reading.ranks["x"] = {rank}
+    assert node_of(rank, reading, nodes="n[1-4]", **told) == node
