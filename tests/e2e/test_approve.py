@@ -54,6 +54,24 @@ async def test_an_approval_counts_by_signal_by_update_and_by_command_and_only_wi
     assert "no recommendation that waits" in late.err
 
 
+async def test_whoever_approves_under_a_tripped_breaker_is_told_and_only_approvers_reset_it(make_site: MakeSite) -> None:
+    site = make_site({"policy": {"approvers": ["ann"]}})
+    await site.start_worker()
+    run = await site.submit(mode="approve", nodes=1, faults=[CRASH])
+    await _pending(site, run)
+    assert (await site.command("breaker", "trip", "--reason", "switch work", "--actor", "ann")).exit_code == 0
+
+    told = await site.command("approve", run.job_id, "--actor", "ann")
+    assert (told.exit_code, "not done yet: the breaker is tripped" in told.err) == (1, True), told
+    assert (await site.slurm_job(run.job_id))["Restarts"] == "0"
+    stranger = await site.command("breaker", "reset", "--actor", "mallory")
+    assert (stranger.exit_code, "mallory is not among policy.approvers" in stranger.err) == (1, True), stranger
+
+    assert (await site.command("breaker", "reset", "--actor", "ann")).exit_code == 0
+    assert (await site.command("approve", run.job_id, "--actor", "ann", "--json")).json["held"] is None
+    await site.incident(run, until=has_recovered, what="the recovery that was approved again")
+
+
 async def _pending(site: Site, run: Training) -> Recommendation:
     state = await site.until(run, awaits_decision, what="a recommendation that waits for a person")
     recommendation = state.incidents[-1].recommendation
