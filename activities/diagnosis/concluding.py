@@ -17,6 +17,8 @@ from activities.diagnosis.suspects import attribute
 from activities.diagnosis.tracebacks import read_traceback
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SignalSource, SymptomKind
 
+_BESIDES_TOLD = 4
+
 # Every node that shows one of these has it; of other causes only the first node is where it began.
 _ON_EACH_NODE = ("ib_port_down_degraded", "fabric_manager_not_running", "driver_libs_missing_on_node")
 # On several nodes these are the trouble of what the nodes share.
@@ -131,6 +133,23 @@ def finish(
         attribution=attribution,
         progress=case.progress(),
     )
+
+
+def besides(case: Case, judgement: Judgement) -> tuple[str, ...]:
+    """Devices that should be looked at though this job ended of something else: they may end the next attempt."""
+    known = {suspect.node for suspect in judgement.attribution.suspects}
+    asking = [
+        (item, case.whereabouts.locate(item)[0], cause)
+        for item in (*case.observations, *case.notices)
+        if item.source in (SignalSource.KERNEL, SignalSource.GPU) and item.isolate and item.cause != judgement.diagnosis.cause
+        if (cause := cause_of(item.cause or "")) is not None and cause.domain in (Domain.HARDWARE, Domain.NETWORK)
+    ]
+    told = [
+        f"besides{f', on {node}' if node else ''}: {cause.means}; this job ended of something else ({shown_lines([item])[0][:300]})"
+        for item, node, cause in asking
+        if node not in known
+    ]
+    return tuple(dict.fromkeys(told))[:_BESIDES_TOLD]
 
 
 def _rank(case: Case, primary: Observation, same: Sequence[Observation], node: str | None) -> int | None:

@@ -11,6 +11,7 @@ from activities.diagnosis import flight_recorder
 from activities.diagnosis.case import Case
 from activities.diagnosis.causes import UNKNOWN
 from activities.diagnosis.choosing import judgement_of
+from activities.diagnosis.concluding import besides
 from activities.diagnosis.observing import SchedulerWords
 from activities.diagnosis.reader import Reader
 from activities.diagnosis.scheduler_facts import facts_of
@@ -78,4 +79,5 @@ class Engine:
         reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes, task_count=facts.task_count)
         dumps, refused = flight_recorder.read_all(signals.flight_recorder)
         case = Case(signals, facts, reading, dumps, rows=self.rows, words=self._words)
-        return judgement_of(case).model_copy(update={"notes": refused})
+        judgement = judgement_of(case)
+        return judgement.model_copy(update={"notes": (*refused, *besides(case, judgement))})

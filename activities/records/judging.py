@@ -131,4 +131,6 @@ class Judgement(Record):
     diagnosis: Diagnosis
     attribution: Attribution
     progress: Progress = Progress()
-    notes: tuple[str, ...] = Field(default=(), description="what was given and could not be used: the place, why, and the mend")
+    notes: tuple[str, ...] = Field(
+        default=(), description="what could not be used, with its place and the mend; devices to look at besides"
+    )

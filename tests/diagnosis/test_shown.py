@@ -69,3 +69,13 @@ def test_where_nothing_says_why_the_first_end_a_launcher_tells_of_is_shown() -> 
     primary = judged(log, state="FAILED", nodes="n[1-8]", ntasks=64).diagnosis.primary
     assert primary is not None
     assert (primary.rank, primary.node, primary.line) == (55, "n7", 2)
+
+
+def test_a_device_that_failed_besides_is_told_and_not_blamed() -> None:
+    oom = "[2026-06-01 10:20:40] [rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    lost = "2026-06-01T10:37:41+00:00 n1 kernel: NVRM: Xid (PCI:0000:5d:00): 79, pid=0, GPU has fallen off the bus."
+    scheduler = {"state": "FAILED", "nodes": "n1"}
+    judgement = Engine().judge(Signals(logs=(LogSource(data=oom.encode()),), kernel_logs={"": lost}, scheduler=scheduler))
+    assert (judgement.diagnosis.cause, judgement.attribution.suspects) == ("cuda_oom", ())
+    assert [note.partition(";")[0] for note in judgement.notes] == ["besides, on n1: the driver lost the device"]
+    assert not judged(oom, **scheduler).notes
