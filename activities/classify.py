@@ -111,7 +111,7 @@ class Classify:
         at = lines_before = 0
         with self._opened(path) as file:
             if isinstance(file, io.FileIO) and request.attempt.restart_count > 0:
-                at = next((cursor.offset_bytes for cursor in request.logs_began if goes_on_from(file, cursor)), 0)
+                at = max((cursor.offset_bytes for cursor in request.logs_began if goes_on_from(file, cursor)), default=0)
                 if request.job.restart_count == request.attempt.restart_count:  # or the last requeue is this attempt's own end
                     at = _after_the_last_requeue(file, at)
                 lines_before = _line_breaks_before(file, at)

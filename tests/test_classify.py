@@ -172,6 +172,18 @@ async def test_what_killed_the_attempt_before_is_not_blamed_again_where_the_log_
     assert judgement.attribution.nodes == ()
 
 
+async def test_nor_by_an_error_output_of_its_own_which_no_watch_follows(bench: Bench) -> None:
+    errors = bench.runs / "errors.txt"
+    job = await bench.failed("iteration 1", stderr=str(errors))
+    errors.write_text(f"{ECC_LINE}\n")
+    evidence = await bench.capture(job)
+    with errors.open("a") as appended:
+        appended.write(f"[rank0]: Traceback (most recent call last):\n{OUT_OF_RANGE}\n")
+    second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1)
+    judgement = await bench.diagnose(job, attempt=second, logs_began=evidence.logs_end)
+    assert judgement.diagnosis.domain is Domain.APPLICATION
+
+
 async def test_a_log_that_was_written_anew_is_read_from_its_beginning(bench: Bench) -> None:
     job = await bench.failed("starting", "iteration 1", "iteration 2")
     log = bench.runs / f"slurm-{job.job_id}.out"

@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         ChangeRequest,
         Decision,
         DecisionKind,
+        FileCursor,
         Incident,
         Job,
         JobState,
@@ -140,9 +141,21 @@ class Memory:
             nodes=job.nodes if job is not None and running else (),
             started_at=job.started_at if job is not None and running else None,
         )
-        began = self.state.cursor.files if self.state.cursor is not None else ()
-        self.update(attempt=attempt, job=job or self.state.job, progress=Progress(), known_symptoms=(), known_onset=None, logs_began=began)
+        self.update(
+            attempt=attempt,
+            job=job or self.state.job,
+            progress=Progress(),
+            known_symptoms=(),
+            known_onset=None,
+            logs_began=self._logs_end(),
+        )
         return True
+
+    def _logs_end(self) -> tuple[FileCursor, ...]:
+        """How far the logs were written when they were last looked at: by the watch, and, for an error output of its own, at a fault."""
+        watched = self.state.cursor.files if self.state.cursor is not None else ()
+        evidence = self.state.incidents[-1].evidence if self.state.incidents else None
+        return (*watched, *(evidence.logs_end if evidence is not None else ()))
 
     def know_fault(self) -> None:
         """The last fault, if there was one, stands and is known: the watch that follows does not report it again."""

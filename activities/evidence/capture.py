@@ -19,9 +19,10 @@ from activities.configuration import EvidenceSection
 from activities.evidence.files import MANIFEST, IncidentFolder, Stored
 from activities.evidence.keeping import Keeping
 from activities.evidence.logs import bounded_copy, places_of, read_window, windows_of
+from activities.logs.follow import cursor_at
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.prefixes import strip_ansi_bytes
-from activities.records import Evidence, Excerpt, Job, JobKey, Node, NodeState, Signal, SignalSource, as_json
+from activities.records import Evidence, Excerpt, FileCursor, Job, JobKey, Node, NodeState, Signal, SignalSource, as_json
 from activities.redaction import redact_bytes
 
 SCRIPT = "batch_script.sh"
@@ -112,6 +113,7 @@ class _Capture:
         self._roots = roots
         self._material = material
         self._excerpts: list[Excerpt] = []
+        self._logs_end: list[FileCursor] = []
         self._total = self._left = int(section.history_bytes * (1 - _FOR_LABELS))
         self._storing = section.stored_bytes > 0
         if self._storing:
@@ -130,7 +132,12 @@ class _Capture:
             self._script(material.batch_script)
         for number, path in reversed([*enumerate(material.logs, start=1)]):
             self._log(path, number, room=self._left if number == 1 else self._share("further log"))
-        return Evidence(captured_at=captured_at, excerpts=tuple(self._excerpts), unreadable=tuple(self.unreadable))
+        return Evidence(
+            captured_at=captured_at,
+            excerpts=tuple(self._excerpts),
+            unreadable=tuple(self.unreadable),
+            logs_end=tuple(self._logs_end),
+        )
 
     def store(self, name: str, pieces: Iterable[bytes]) -> Stored | None:
         """The file, or None where it was not stored; the reason is noted once."""
@@ -172,6 +179,7 @@ class _Capture:
         try:
             with self._roots.open(path) as stream:
                 size = os.fstat(stream.fileno()).st_size
+                self._logs_end.append(cursor_at(path, stream, size))
                 limit = self._folder.bytes_left * 9 // 10 // number  # logs are read last to first; the first gets what is left
                 stored = self.store(f"log-{number}.txt", bounded_copy(stream, size, limit))
                 places = places_of(stream, size, texts)

@@ -169,18 +169,28 @@ class LogFollower:
         return Chunk(data=plain_bytes(data), cut_lines=lines.cut, skipped_bytes=lines.skipped, more=not at_end)
 
     def _move(self, file: BinaryIO, offset: int, in_long_line: bool) -> None:
-        head = min(offset, _FINGERPRINT_BYTES)
-        descriptor = file.fileno()
-        self._cursor = self._cursor.model_copy(
-            update={
-                "offset_bytes": offset,
-                "head_bytes": head,
-                "head_sha256": _fingerprint(descriptor, 0, head) if head else "",
-                "tail_bytes": head,
-                "tail_sha256": _fingerprint(descriptor, offset - head, head) if head else "",
-                "in_long_line": in_long_line,
-            }
-        )
+        self._cursor = moved_to(self._cursor, file, offset).model_copy(update={"in_long_line": in_long_line})
+
+
+def cursor_at(path: Path, file: BinaryIO, offset: int) -> FileCursor:
+    """What `goes_on_from` needs to find this offset of this file again."""
+    status = os.fstat(file.fileno())
+    return moved_to(FileCursor(path=str(path), device=status.st_dev, inode=status.st_ino), file, offset)
+
+
+def moved_to(cursor: FileCursor, file: BinaryIO, offset: int) -> FileCursor:
+    """The cursor at another offset of its file."""
+    head = min(offset, _FINGERPRINT_BYTES)
+    descriptor = file.fileno()
+    return cursor.model_copy(
+        update={
+            "offset_bytes": offset,
+            "head_bytes": head,
+            "head_sha256": _fingerprint(descriptor, 0, head) if head else "",
+            "tail_bytes": head,
+            "tail_sha256": _fingerprint(descriptor, offset - head, head) if head else "",
+        }
+    )
 
 
 def goes_on_from(file: BinaryIO, cursor: FileCursor) -> bool:

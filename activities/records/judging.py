@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from activities.records.base import Confidence, Record
-from activities.records.watching import Progress, SignalSource, SymptomKind
+from activities.records.watching import FileCursor, Progress, SignalSource, SymptomKind
 
 
 class Excerpt(Record):
@@ -26,6 +26,9 @@ class Evidence(Record):
     captured_at: AwareDatetime
     excerpts: tuple[Excerpt, ...] = ()
     unreadable: tuple[str, ...] = Field(default=(), description="what could not be captured, and why")
+    logs_end: tuple[FileCursor, ...] = Field(
+        default=(), description="where each log ended then: the next attempt may go on in the same file"
+    )
 
 
 class Domain(StrEnum):

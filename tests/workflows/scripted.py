@@ -28,6 +28,7 @@ from activities.records import (
     ChangeRequest,
     ClusterView,
     Evidence,
+    FileCursor,
     Incident,
     Job,
     JobKey,
@@ -51,6 +52,10 @@ from workflows.state import TrainingJobState
 from workflows.training_job import TrainingJob
 
 Seen = Callable[["World", WatchRequest], Awaitable[WatchResult]]
+
+
+ERRORS_END = (FileCursor(path="/shared/run1/errors.txt", inode=8, offset_bytes=512),)
+"""Where the capture of a fault found the end of the error output, which no watch follows."""
 
 
 class World:
@@ -116,7 +121,7 @@ class World:
 
     @activity.defn
     async def capture_evidence(self, request: ClassifyRequest) -> Evidence:
-        return some_evidence()
+        return some_evidence(logs_end=ERRORS_END)
 
     @activity.defn
     async def diagnose(self, request: ClassifyRequest) -> Judgement:

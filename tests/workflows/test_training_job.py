@@ -21,7 +21,7 @@ from activities.records import (
     WatchUntil,
 )
 from tests.builders import a_diagnosis, a_judgement, an_application_bug, an_attribution
-from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, reaches, recovers, step_names, watched
+from tests.workflows.scripted import ERRORS_END, World, a_change, crashes, ends, hangs, policy, reaches, recovers, step_names, watched
 from workflows.state import Stage, Terms, TrainingJobState
 from workflows.training_job import TrainingJob
 
@@ -72,7 +72,7 @@ async def test_a_new_attempt_is_diagnosed_by_what_it_wrote_itself(env: WorkflowE
     world.script.extend([crashes_after_writing, crashes(), *recovers(), ends()])
     async with watched(env, world) as handle:
         await handle.result()
-    assert [request.logs_began for request in world.diagnosed] == [(), read_to]
+    assert [request.logs_began for request in world.diagnosed] == [(), (*read_to, *ERRORS_END)]
 
 
 async def test_the_state_tells_where_the_new_attempt_runs_while_its_steps_and_checkpoint_are_awaited(env: WorkflowEnvironment) -> None:
