@@ -281,9 +281,10 @@ def _milestone_in_words(milestone: Milestone, seen: WatchResult, request: WatchR
             on_excluded = f"; it runs on excluded {', '.join(seen.on_excluded)}" if seen.on_excluded else ""
             return f"on {', '.join(nodes)}{off}{on_excluded}"
         case Milestone.STEPPING:
-            began = f"{'began' if seen.started_over else 'resumed'} at {seen.progress.first_iteration}"
-            short = f", not from checkpoint {request.resumed_from}" if seen.started_over else ""
-            return f"iteration {seen.progress.iteration}, {began}{short}"
+            # Not where it began: what it wrote before it was first looked at may be passed over (activities/watching/reading.py).
+            how = "not resumed" if seen.started_over else "on"
+            checkpoint = f", {how} from checkpoint {request.resumed_from}" if request.resumed_from is not None else ""
+            return f"iteration {seen.progress.iteration}{checkpoint}"
         case _:
             before = "none" if request.checkpoint_before is None else request.checkpoint_before
             return f"checkpoint {seen.progress.checkpoint_iteration}, newer than {before}"

@@ -35,7 +35,7 @@ def reached_by(
         case WatchUntil.STEPPING:
             if progress.iteration_at is None:
                 return None
-            return progress.iteration_at, f"job {job.job_id} iterates again from {progress.first_iteration}"
+            return progress.iteration_at, f"job {job.job_id} iterates again, at {progress.iteration}"
         case WatchUntil.CHECKPOINT:
             return _on_disk(view, request, disk) if disk_readable else _in_log(view, request)
 

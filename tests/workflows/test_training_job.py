@@ -58,7 +58,17 @@ async def test_an_attempt_that_did_not_load_the_checkpoint_is_told_not_to_have_r
     async with watched(env, world) as handle:
         end = await handle.result()
     [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
-    assert stepping == "iteration 9, began at 1, not from checkpoint 100"
+    assert stepping == "iteration 9, not resumed from checkpoint 100"
+
+
+async def test_where_an_attempt_that_went_on_from_the_checkpoint_began_is_not_guessed(env: WorkflowEnvironment) -> None:
+    """Lines between the end of the attempt before and the first look at the new one are passed over: both may have written them."""
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), reaches(), reaches(iteration=104, first_iteration=104), reaches(checkpoint=120), ends()])
+    async with watched(env, world) as handle:
+        end = await handle.result()
+    [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
+    assert stepping == "iteration 104, on from checkpoint 100"
 
 
 async def test_a_new_attempt_is_diagnosed_by_what_it_wrote_itself(env: WorkflowEnvironment) -> None:
