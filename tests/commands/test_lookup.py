@@ -50,6 +50,10 @@ def test_a_watch_tells_its_progress_and_what_it_cannot_see() -> None:
     assert (live.progress.iteration, live.warnings) == (40, (SILENT,))
 
 
+def test_the_progress_of_the_attempt_before_is_not_told_as_that_of_one_that_waits_to_run() -> None:
+    assert live_from([a_watch()], restart_count=1).progress is None
+
+
 def test_a_watch_that_went_on_after_a_failure_is_no_matter_of_concern() -> None:
     assert live_from([a_watch(failed="activity Heartbeat timeout")]).warnings == ()
 

@@ -113,6 +113,12 @@ def test_a_job_needs_nobody_once_something_is_done_about_it(changes: dict[str, A
     assert job_row(a_held_job(**changes))["needs_you"] is None
 
 
+def test_an_attempt_that_waits_to_run_tells_the_checkpoint_it_would_resume_from_and_no_iteration() -> None:
+    waiting = job_document(a_state(progress=Progress(), newest_checkpoint=40))
+    assert (waiting["iteration"], waiting["checkpoint_iteration"]) == (None, 40)
+    assert job_document(a_state(progress=Progress(checkpoint_iteration=60), newest_checkpoint=40))["checkpoint_iteration"] == 60
+
+
 def test_what_nobody_decided_in_time_is_left_to_a_person_until_somebody_acts() -> None:
     expired = an_incident(decision=a_decision(DecisionKind.EXPIRED), outcome=Outcome(state=OutcomeState.NOT_ACTED, summary="expired"))
     assert job_row(a_held_job(incidents=(expired,)))["needs_you"] == "held"

@@ -104,7 +104,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     is_open = execution.status is WorkflowExecutionStatus.RUNNING
     state = await queried(handle) if ask_worker else None
     if state is not None:
-        live = await _live(handle) if is_open else Live()
+        live = await _live(handle, state.attempt.restart_count) if is_open else Live()
         return Found(execution.id, state, live.progress or state.progress, (*unwatched(execution.status), *live.warnings))
     state = await _state_in_history(handle)
     if not is_open:
@@ -113,7 +113,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     stage = execution.typed_search_attributes.get(STATE)
     if stage is not None and stage in Stage.__members__.values():
         state = state.model_copy(update={"stage": Stage(stage)})
-    live = await _live(handle)
+    live = await _live(handle, state.attempt.restart_count)
     return Found(execution.id, state, live.progress or state.progress, (NO_WORKER, *live.warnings), from_worker=False)
 
 
@@ -214,20 +214,22 @@ def state_of(history: WorkflowHistory) -> TrainingJobState | None:
     return None
 
 
-async def _live(handle: WorkflowHandle[Any, Any]) -> Live:
+async def _live(handle: WorkflowHandle[Any, Any], restart_count: int) -> Live:
     """The progress of a live watch, what it cannot see at present, and which step fails and is tried again."""
     description = await handle.describe()
-    return live_from(description.raw_description.pending_activities)
+    return live_from(description.raw_description.pending_activities, restart_count)
 
 
-def live_from(pending: Iterable[PendingActivityInfo]) -> Live:
-    """The same from the server's description. Pure."""
+def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) -> Live:
+    """The same from the server's description. `restart_count` is the attempt's: one that still waits to run carries on the cursor of the
+    one before, whose progress is not its own. Pure."""
     progress: Progress | None = None
     warnings: list[str] = []
     for each in pending:
         cursor = _cursor_in(each)
         if cursor is not None:
-            if cursor.progress.phase_since is not None or cursor.progress.iteration is not None:
+            has_begun = cursor.progress.phase_since is not None or cursor.progress.iteration is not None
+            if has_begun and cursor.restart_count >= restart_count:
                 progress = progress or cursor.progress
             if cursor.blind:
                 warnings.append(cursor.blind)

@@ -51,10 +51,15 @@ def job_document(state: TrainingJobState, progress: Progress | None = None, extr
         "mode": state.mode.value,
         "attempt": state.attempt.restart_count if state.attempt else None,
         "iteration": progress.iteration,
-        "checkpoint_iteration": progress.checkpoint_iteration,
+        "checkpoint_iteration": newest_checkpoint(state, progress),
         "warnings": list(warnings_of(state, extra_warnings)),
         "incidents": [incident_document(incident) for incident in state.incidents],
     }
+
+
+def newest_checkpoint(state: TrainingJobState, progress: Progress) -> int | None:
+    """Of the attempt, or, before it has seen one, of those before it: what the job would resume from."""
+    return progress.checkpoint_iteration if progress.checkpoint_iteration is not None else state.newest_checkpoint
 
 
 def warnings_of(state: TrainingJobState, extra_warnings: Sequence[str] = ()) -> tuple[str, ...]:

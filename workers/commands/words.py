@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from activities.records import Action, Diagnosis, Evidence, Incident, Progress, Recommendation, Suspect
-from workers.commands.shapes import pending_recommendation, warnings_of
+from workers.commands.shapes import newest_checkpoint, pending_recommendation, warnings_of
 from workers.commands.terminal import printable
 from workflows.state import TrainingJobState
 
@@ -26,7 +26,8 @@ def job_in_words(state: TrainingJobState, progress: Progress | None = None, extr
     if state.summary:
         yield f"  {state.summary}"
     iteration = "not seen yet" if progress.iteration is None else str(progress.iteration)
-    checkpoint = "none seen yet" if progress.checkpoint_iteration is None else f"at iteration {progress.checkpoint_iteration}"
+    newest = newest_checkpoint(state, progress)
+    checkpoint = "none seen yet" if newest is None else f"at iteration {newest}"
     yield f"  iteration {iteration}; newest checkpoint {checkpoint}"
     for warning in warnings_of(state, extra_warnings):
         yield f"  warning: {warning}"
