@@ -7,11 +7,11 @@ from activities.diagnosis.case import Case
 from activities.diagnosis.causality import ENDS_A_WAIT, IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.collectives import WAITING, Waiting, waiting_of, with_dumps
-from activities.diagnosis.quiet import of_no_event
+from activities.diagnosis.quiet import of_a_hang, of_no_event
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signatures import Role
-from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SignalSource, SymptomKind
+from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SignalSource, Suspect, SymptomKind
 
 
 def judgement_of(case: Case) -> Judgement:
@@ -21,6 +21,13 @@ def judgement_of(case: Case) -> Judgement:
         waiting = with_dumps(waiting, case.flight)
     if waiting is not None and (verdict.primary is None or verdict.is_fallback or verdict.primary.cause in ENDS_A_WAIT):
         return _of_waiting(case, waiting)
+    ended_from_outside = (
+        verdict.primary is not None
+        and verdict.primary.cause in ENDS_A_WAIT
+        and not any(item.signature == "kill_task_failed" for item in case.observations)
+    )
+    if ended_from_outside and (hang := of_a_hang(case)) is not None:
+        return hang
     if verdict.primary is not None:
         return concluding.of_primary(case, verdict.primary, verdict)
     return of_no_event(case, verdict)
@@ -73,12 +80,12 @@ def _waiting(case: Case, verdict: Verdict) -> Waiting | None:
 
 def _of_waiting(case: Case, waiting: Waiting) -> Judgement:
     rank = waiting.missing_ranks[0] if len(waiting.missing_ranks) == 1 else None
-    node = case.whereabouts.node_of_rank(rank)[0] if rank is not None else None
+    node = case.whereabouts.node_of_all(waiting.missing_ranks) if waiting.missing_ranks else None
     waited = len(waiting.waiting_ranks)
     who = (
         f"rank {rank} did not come"
         if rank is not None
-        else f"ranks {short(waiting.missing_ranks)} did not come"
+        else f"ranks {short(waiting.missing_ranks)}{f', all of {node},' if node else ''} did not come"
         if waiting.missing_ranks
         else "nobody can be told apart"
     )
@@ -104,6 +111,14 @@ def _of_waiting(case: Case, waiting: Waiting) -> Judgement:
             benign=case.count(Role.BENIGN),
             lines=shown_lines([waiting.first]),
         ),
-        attribution=Attribution(abstained=True, sources=("signatures",)),
+        attribution=_of_the_absent(case, node, rank, who),
         progress=case.progress(),
     )
+
+
+def _of_the_absent(case: Case, node: str | None, rank: int | None, who: str) -> Attribution:
+    """Who stayed away is no culprit by that alone; with a node that failed others before, and they not elsewhere, it is."""
+    if node is None or not case.facts.repeats(node):
+        return Attribution(abstained=True, sources=("signatures",))
+    because = f"{who}, and other work failed on {node} before and not elsewhere"
+    return Attribution(suspects=(Suspect(node=node, rank=rank, confidence=0.7, because=(because,)),), sources=("signatures",))

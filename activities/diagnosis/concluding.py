@@ -100,7 +100,7 @@ def finish(
     cause = cause_of(found.cause)
     node, _ = case.whereabouts.locate(found.evidence or primary)
     implicated = _implicated(case, found, primary, same)
-    attribution = _narrowed(case, found.cause, primary, implicated)
+    attribution = _narrowed(case, found, primary, implicated)
     if attribution.abstained and len(case.facts.nodes) > 1 and {suspect.node for suspect in implicated.suspects} >= set(case.facts.nodes):
         node, where = None, f" on all {len(case.facts.nodes)} nodes"
     elif node is None or (cause is not None and cause.domain is Domain.SCHEDULER and cause.blames is Blames.NOBODY):
@@ -186,8 +186,9 @@ def _evidence_for(case: Case, slug: str, primary: Observation, same: Sequence[Ob
     return [primary, *certain]
 
 
-def _narrowed(case: Case, slug: str, primary: Observation, attribution: Attribution) -> Attribution:
+def _narrowed(case: Case, found: Refined, primary: Observation, attribution: Attribution) -> Attribution:
     """Blame taken back where the same trouble is everywhere: then it is what they share."""
+    slug = found.cause
     if slug in _OF_WHAT_NODES_SHARE:
         failing = {name for failed in case.facts.failures for name in failed.nodes} | {suspect.node for suspect in attribution.suspects}
         if attribution.suspects:
@@ -205,7 +206,10 @@ def _narrowed(case: Case, slug: str, primary: Observation, attribution: Attribut
         return Attribution(abstained=True, sources=attribution.sources)  # the hall is hot: without them no node is left
     if slug == "driver_library_mismatch_new_processes_only" and not case.facts.ended_badly:
         return Attribution(abstained=True, sources=attribution.sources)  # what runs already is not touched by it
-    everywhere = set(case.facts.nodes) == case.reading.nodes.get(primary.signature, set()) and len(case.facts.nodes) > 1
+    # What else tells of one node, its history or the one end of all connections, stands though every node felt it.
+    everywhere = (
+        found.evidence is None and set(case.facts.nodes) == case.reading.nodes.get(primary.signature, set()) and len(case.facts.nodes) > 1
+    )
     if everywhere and (cause := cause_of(slug)) is not None and cause.domain in (Domain.SYSTEM_SOFTWARE, Domain.NETWORK):
         return Attribution(abstained=True, sources=attribution.sources)
     return attribution

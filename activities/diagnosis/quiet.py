@@ -5,6 +5,7 @@ choosing.py calls it, with the case whose signals are looked at."""
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from activities.diagnosis import trends
 from activities.diagnosis.case import Case
@@ -24,6 +25,8 @@ _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told 
 _PAUSES = (Doing.CHECKPOINT, Doing.EVALUATION)
 _FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
 _BAD_END = re.compile(rf"{_FAILED_EXIT.pattern}|: tasks? [\d,-]+: (?:Killed|Aborted)|MPI_ABORT was invoked on rank")
+_ENDED_FROM_OUTSIDE = ("CANCELLED", "TIMEOUT", "DEADLINE")
+_CERTAINLY_STEPLESS = 1800.0  # the same of a job that has ended: nobody can look any more whether it would have gone on
 _STEPLESS_SECONDS = 300.0  # the same where lines go on, told by their stamps
 _SILENT_IN_A_PHASE = 3600.0  # saving or evaluating a large model takes its time without a word
 
@@ -35,7 +38,7 @@ def of_no_event(case: Case, verdict: Verdict) -> Judgement:
     bad = _bad_numbers(case)
     if bad is not None:
         return bad
-    hang = _hang(case)
+    hang = of_a_hang(case)
     if hang is not None:
         return hang
     ended_badly = case.facts.ended_badly or (_launcher_saw_it_fail(case) and not case.facts.ended_well)
@@ -111,7 +114,8 @@ def _slow_ranks(case: Case) -> Judgement | None:
     factor = trends.times_as_slow(of_ranks, ranks[0])
     text = f"rank{'s' if len(ranks) > 1 else ''} {short(ranks)}: {factor:.2g} times as long as the others, in {len(of_ranks)} reports"
     rank = ranks[0] if len(ranks) == 1 or shared else None
-    item = Observation("slow_ranks", Role.PRIMARY, found.confidence, text, found.cause, line=line, rank=rank)
+    node = None if shared else case.whereabouts.node_of_all(ranks)
+    item = Observation("slow_ranks", Role.PRIMARY, found.confidence, text, found.cause, line=line, rank=rank, named_node=node)
     return finish(case, found, item, symptom=SymptomKind.SLOWDOWN)
 
 
@@ -161,13 +165,15 @@ def _bad_numbers(case: Case) -> Judgement | None:
     return of_primary(case, item, Verdict(item, (), 0, False, ()))
 
 
-def _hang(case: Case) -> Judgement | None:
-    if case.facts.ended_badly or case.facts.ended_well:
+def of_a_hang(case: Case) -> Judgement | None:
+    """A job that stands still, or stood so until somebody or its limit ended it: its own later stamps tell, not the silence since."""
+    ended = case.facts.state in _ENDED_FROM_OUTSIDE
+    if (case.facts.ended_badly and not ended) or case.facts.ended_well:
         return None
     last = next((mark for mark in reversed(case.reading.marks) if mark.iteration is not None), None)
     told = case.signals.symptom is not None and case.signals.symptom.kind in (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     phase = case.phase_at(case.reading.bytes + 1)
-    if not told and not _is_silent_too_long(case, last, phase):
+    if not told and not (_stood_until_the_end(case, last) if ended else _is_silent_too_long(case, last, phase)):
         return None
     flight = case.flight if case.flight is not None and case.flight.finding is not Finding.NOTHING else None
     found = _why_it_stands(case, flight, last, phase, told=told)
@@ -180,16 +186,33 @@ def _hang(case: Case) -> Judgement | None:
     return finish(case, found, item, symptom=SymptomKind.HANG)
 
 
+def _stood_until_the_end(case: Case, last: Mark | None) -> bool:
+    since_step = _since_step(case, last)
+    told_at = [mark.at for mark in case.reading.marks if mark.at is not None and mark.iteration is not None]
+    between = max(((after - before).total_seconds() for before, after in pairwise(told_at)), default=0.0)  # few steps may be told of
+    patience = max(_CERTAINLY_STEPLESS, 10 * _usual(case), 3 * between)
+    return since_step is not None and since_step > patience and case.training_ended_at is None
+
+
+def _usual(case: Case) -> float:
+    step = trends.step_seconds(case.reading.marks)
+    return sorted(value for _, value in step)[len(step) // 2] if step else 60.0
+
+
+def _since_step(case: Case, last: Mark | None) -> float | None:
+    """Seconds between the last step and the last line, by the log's own stamps."""
+    return (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
+
+
 def _is_silent_too_long(case: Case, last: Mark | None, phase: Doing | None) -> bool:
     """True when the log, or its steps, stopped for longer than what the job does at its end may take."""
-    step = trends.step_seconds(case.reading.marks)
-    usual = sorted(value for _, value in step)[len(step) // 2] if step else 60.0
+    usual = _usual(case)
     stacks = (item for item in case.observations if item.signature in ("dataloader_stuck", "stacks_taken"))
     lost_patience = any(not progressed_after(item, case.reading.marks) for item in stacks)  # whoever takes stacks has
     is_waited_for = phase in (*_PAUSES, Doing.PREPROCESS) and not lost_patience
     patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
     silent = case.facts.silent_seconds
-    since_step = (case.reading.last_at - last.at).total_seconds() if last and last.at and case.reading.last_at else None
+    since_step = _since_step(case, last)
     return (silent is not None and silent > max(patience, 10 * usual)) or (
         since_step is not None and since_step > max(_STEPLESS_SECONDS, 10 * usual)
     )

@@ -3,7 +3,7 @@
 Where none of them says, nobody is named: a healthy node blamed costs more than a culprit missed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from activities.diagnosis.causes import Blames, cause_of
@@ -74,6 +74,11 @@ class Whereabouts:
             node = self._facts.nodes[rank // self._per_node]
             return node, f"Slurm's block distribution puts rank {rank} on {node}, {self._per_node} ranks a node"
         return None, f"rank {rank} cannot be mapped to a node"
+
+    def node_of_all(self, ranks: Sequence[int]) -> str | None:
+        """The one node that all of these ranks run on; None where they are on several, or one of them nobody knows where."""
+        nodes = {self.node_of_rank(rank)[0] for rank in ranks}
+        return next(iter(nodes)) if len(nodes) == 1 else None
 
     def _node_of_task(self, task: int) -> str | None:
         """The node of one of the launcher's processes, where it starts one on each node."""

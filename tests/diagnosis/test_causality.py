@@ -4,7 +4,7 @@ import pytest
 
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import LogSource, Signals
-from activities.records import Judgement
+from activities.records import Judgement, SymptomKind
 
 STEPS = "\n".join(f"[2026-06-01 10:{n:02d}:00] step {n} loss 2.0" for n in range(20))
 QUOTA = "[rank0]: OSError: [Errno 122] Disk quota exceeded: '/home/u/debug.log'"
@@ -54,3 +54,34 @@ def test_a_process_killed_for_another_jobs_memory_is_none_of_this_ones(engine: E
         "n1 kernel: Memory cgroup out of memory: Killed process 5123 (python) total-vm:1kB, anon-rss:1kB"
     )
     assert judged(engine, STEPS, raised("10:20:00"), kernel=kernel, job_id=job_id).diagnosis.cause == cause
+
+
+def test_heartbeats_after_the_last_step_tell_that_a_job_stood_until_somebody_or_its_limit_ended_it(engine: Engine) -> None:
+    beats = "\n".join(
+        f"[2026-06-01 {hour}:{minute:02d}:30] heartbeat: agents alive" for hour in (10, 11, 12) for minute in range(20, 60, 10)
+    )
+    limit = "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-06-01T12:59:00 DUE TO TIME LIMIT ***"
+    for state, end in (("CANCELLED", ""), ("TIMEOUT", limit)):
+        assert judged(engine, STEPS, beats, end, state=state).symptom is SymptomKind.HANG
+    soon = "[2026-06-01 10:22:30] heartbeat: agents alive"
+    assert judged(engine, STEPS, soon, state="CANCELLED").symptom is SymptomKind.NONE
+    assert judged(engine, STEPS, soon, limit, state="TIMEOUT").diagnosis.cause == "time_limit"
+
+
+def test_absent_ranks_are_suspected_with_a_node_that_has_a_record_alone(engine: Engine) -> None:
+    waits = "\n".join(f"[rank{n}]: [Rank {n}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=X)" for n in range(4))
+    plain = judged(engine, STEPS, waits)
+    assert (plain.diagnosis.primary and plain.diagnosis.primary.node, plain.attribution.suspects) == ("n2", ())
+    assert "ranks 4, 5, 6, 7, all of n2, did not come" in plain.diagnosis.summary
+    known = judged(engine, STEPS, waits, node_history={"n2": ["FAILED: watchdog timeout", "FAILED: watchdog timeout"], "n1": ["COMPLETED"]})
+    assert [suspect.node for suspect in known.attribution.suspects] == ["n2"]
+
+
+def test_of_two_ends_of_a_connection_the_one_with_a_record_is_suspected(engine: Engine) -> None:
+    ends = "\n".join(
+        f"n{a}:5:9 [3] NCCL WARN NET/IB: Got completion from peer 10.8.0.{b}<41022> with status=12 opcode=0 len=0 vendor err 129 (Recv)"
+        for a, b in ((1, 2), (2, 1))
+    )
+    history = [{"nodes": "n[2-3]", "state": "FAILED"}, {"nodes": "n[2,4]", "state": "FAILED"}, {"nodes": "n[1,3]", "state": "COMPLETED"}]
+    assert not judged(engine, STEPS, ends).attribution.suspects
+    assert [suspect.node for suspect in judged(engine, STEPS, ends, history=history).attribution.suspects] == ["n2"]
