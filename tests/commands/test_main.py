@@ -20,7 +20,7 @@ def backstay(*arguments: str, directory: Path, stdin: str | None = None, **envir
         [sys.executable, "-m", "workers.commands.main", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,  # matchers are compiled anew where the home is new: seconds, and many on a busy machine
         input=stdin,
         check=False,
         env={"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(directory), "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
