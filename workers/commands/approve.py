@@ -27,6 +27,7 @@ from workers.commands.options import (
     JsonOption,
     ReasonOption,
     actor_or_login,
+    digest_or_pending,
     open_configuration,
     run,
 )
@@ -74,7 +75,7 @@ def reject(
 def _decide(
     job_id: str, configuration: Configuration, *, approve: bool, actor: str | None, reason: str, digest: str | None, as_json: bool
 ) -> None:
-    request = DecisionRequest(approve=approve, actor=actor_or_login(actor), digest=digest or "", reason=reason)
+    request = DecisionRequest(approve=approve, actor=actor_or_login(actor), digest=digest_or_pending(digest), reason=reason)
     taken = run(_connect_and_send(configuration, job_id, request))
     decision = taken.decision
     if as_json:

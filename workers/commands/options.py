@@ -74,3 +74,14 @@ def actor_or_login(actor: str | None) -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:  # a container's user without a name; 3.13 raises OSError
         raise BadUsage("your user has no login name here; say who decides with --actor NAME") from error
+
+
+def digest_or_pending(digest: str | None) -> str:
+    """The digest given, or an empty one, by which the recommendation now pending is meant.
+
+    Raises:
+        BadUsage: an empty digest was given: a script's unset variable must not approve whatever is pending.
+    """
+    if digest is not None and not digest.strip():
+        raise BadUsage("--digest is empty; give the one that `backstay show` prints, or leave it out for the recommendation now pending")
+    return digest or ""
