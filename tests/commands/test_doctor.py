@@ -75,6 +75,7 @@ async def test_a_healthy_cluster_passes_all_but_temporal_which_is_not_running(tm
 async def test_a_server_without_the_namespace_fails(tmp_path: Path, server: Server, namespace: str, status: Status) -> None:
     check = (await named(tmp_path, temporal={"address": server.address, "namespace": namespace}))["temporal"]
     assert (check.status, namespace in check.found) == (status, True)
+    assert (server.address in check.mend) == (status is Status.FAILED)  # or it would be made on whatever answers at the usual port
 
 
 async def test_a_watched_partition_that_slurm_does_not_have_fails_with_those_it_has(tmp_path: Path) -> None:

@@ -94,7 +94,8 @@ async def temporal_reachable(configuration: Configuration) -> Check:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=section.namespace))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            mend = f"mend temporal.namespace, or create it: `temporal operator namespace create {section.namespace}`"
+            create = f"temporal operator namespace create -n {section.namespace} --address {section.address}"
+            mend = f"mend temporal.namespace, or create it: `{create}`"
             return failed("temporal", f"{section.address} answers, but has no namespace {section.namespace}", mend)
         if error.status is not RPCStatusCode.PERMISSION_DENIED:  # an API key need not be allowed to look at its namespace
             return failed(
@@ -196,7 +197,7 @@ async def partitions(configuration: Configuration, scheduler: Scheduler) -> Chec
         return failed(
             name, f"no node of Slurm's is in {', '.join(unknown)}", f"mend watch.partitions; Slurm has {', '.join(known) or 'none'}"
         )
-    return ok(name, f"{', '.join(watched)} are looked at")
+    return ok(name, f"looked at: {', '.join(watched)}")
 
 
 async def comments(configuration: Configuration, scheduler: Scheduler) -> Check:

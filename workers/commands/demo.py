@@ -27,7 +27,7 @@ def demo(
     simulated: Annotated[bool, typer.Option("--simulated", help="Use the simulated cluster even where a real Slurm can run.")] = False,
     install: Annotated[bool, typer.Option("--install", help="Install slurm-wlm and munge (apt-get, as root) if missing.")] = False,
 ) -> None:
-    """Watch a training job break and come back: private Slurm, embedded Temporal, one node failure, a new checkpoint."""
+    """Watch a training job break and come back: private Slurm, embedded Temporal, one broken GPU, a new checkpoint."""
     stays = sys.stdout.isatty() and not leave
     try:
         done = run(_demo(stays=stays, simulated=simulated, install=install))

@@ -42,6 +42,6 @@ def explain(error: BaseException) -> tuple[ExitCode, str] | None:
         case RPCError() if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
             return ExitCode.UNREACHABLE, f"Temporal refused us ({error.message}); check temporal.api_key_file and the TLS keys"
         case RPCError():
-            return ExitCode.BAD, f"Temporal said no: {error.message}"
+            return ExitCode.BAD, f"Temporal said no ({error.message.rstrip('.')}); see `backstay doctor`"
         case _:
             return None

@@ -20,7 +20,7 @@ from workers.commands.terminal import complain
 # Command: the module beside this one that has it as a function or a group of the same name, and what the list of commands says of it,
 # which is what its own `--help` says (test_main.py holds the two together).
 COMMANDS = {
-    "demo": ("demo", "Watch a training job break and come back: private Slurm, embedded Temporal, one node failure, a new checkpoint."),
+    "demo": ("demo", "Watch a training job break and come back: private Slurm, embedded Temporal, one broken GPU, a new checkpoint."),
     "up": ("up", "Run everything for one Slurm cluster on this machine until SIGINT or SIGTERM; start it again and it goes on."),
     "worker": ("worker", "Run a worker until SIGINT or SIGTERM. Start as many as you like, on machines that reach Slurm and the logs."),
     "jobs": ("jobs", "List the watched jobs, newest first, and which of them need you: to decide, or because nothing was done."),
