@@ -101,7 +101,7 @@ def _of_waiting(case: Case, waiting: Waiting) -> Judgement:
             confidence=waiting.confidence,
             summary=summary,
             primary=PrimaryEvent(
-                text=waiting.first.text if rank is None else f"did not come; another rank: {waiting.first.text}",
+                text=waiting.first.text if node is None and rank is None else f"did not come; another rank: {waiting.first.text}",
                 line=waiting.first.line,
                 at=waiting.first.at,
                 rank=rank,

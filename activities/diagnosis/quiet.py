@@ -181,8 +181,11 @@ def of_a_hang(case: Case) -> Judgement | None:
         return None
     rank = flight.ranks[0] if flight is not None and len(flight.ranks) == 1 else None
     text = "no step since" if last is None else f"no step after iteration {last.iteration}"
-    line = last.line if last else None
-    item = Observation("no_progress", Role.PRIMARY, found.confidence, text, found.cause, line=line, rank=rank)
+    since_step = _since_step(case, last)
+    if since_step is not None and since_step > _STEPLESS_SECONDS:
+        text += f", and lines for {since_step / 60:.0f} minutes more"
+    line, at = (last.line, last.at) if last else (None, None)
+    item = Observation("no_progress", Role.PRIMARY, found.confidence, text, found.cause, line=line, at=at, rank=rank)
     return finish(case, found, item, symptom=SymptomKind.HANG)
 
 

@@ -186,7 +186,8 @@ class Whereabouts:
     def locate(self, item: Observation) -> tuple[str | None, str]:
         """The node one observation points at."""
         if item.named_node:
-            return self.canonical(item.named_node), f"the message names {item.named_node}"
+            how = "the message names" if item.named_node in item.text else "what else is known points to"
+            return self.canonical(item.named_node), f"{how} {item.named_node}"
         if item.source in (SignalSource.KERNEL, SignalSource.GPU, SignalSource.NODE) and item.node:
             return self.canonical(item.node), f"the {item.source} evidence is from {item.node}"
         if node := self._in_job(item.node):
