@@ -117,7 +117,8 @@ def _cuda_oom(context: Context) -> Refined | None:
         if at_node := context.followed:
             because = "creating a context on an empty GPU failed, and the node has failed others"
             return Refined("faulty_gpu_oom_at_init", 0.82, because, evidence=at_node)
-        if len(ranks) == 1 and (max(ranks) > 0 or (context.reading.world_size or 0) > 1) and _at_set_device(context):
+        one_of_many = len(ranks) == 1 and (max(ranks) > 0 or (context.reading.world_size or 0) > 1)
+        if (one_of_many or (not ranks and _once_on_one_node(context))) and _at_set_device(context):
             return Refined("faulty_gpu_oom_at_init", 0.72, "creating a context failed on one GPU of many before anything was allocated")
     if earlier := re.search(r"(?i)gpu\w*[=:. ]\D{0,30}\b([AHVBL]\d{2,3}\w*)\D{0,20}(\d+) ?GB", context.facts.earlier_text):
         return Refined("wrong_gpu_type", 0.6, f"an earlier attempt had {earlier[1]} GPUs")
@@ -127,6 +128,11 @@ def _cuda_oom(context: Context) -> Refined | None:
     if now and before and not now & before:
         return Refined("wrong_gpu_type", 0.75, f"an earlier attempt had {', '.join(sorted(before))}, this one {', '.join(sorted(now))}")
     return None
+
+
+def _once_on_one_node(context: Context) -> bool:
+    """Told a single time, by one of several nodes that speak, where lines bear a node and no rank (pdsh, srun --label by host)."""
+    return not context.same and len(context.nodes) == 1 and context.facts.only_node is None and len(context.reading.printing_nodes) > 1
 
 
 def _gpu_types(said: str) -> frozenset[str]:
