@@ -5,7 +5,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, islice
@@ -64,9 +64,11 @@ def progressed_after(item: Observation, marks: Sequence[Mark]) -> bool:
         return False
     # Marks stand in the order of the log, so those after the line are the list's end.
     first = bisect_right(marks, item.position, key=lambda mark: mark.position)
-    below = (mark for mark in marks[first:] if not item.log or mark.log == item.log)
-    later = (mark for mark in marks if item.log and mark.log != item.log and item.at and mark.at and mark.at > item.at)
-    steps = (mark for mark in chain(below, later) if mark.iteration is not None or mark.loss is not None)
+    candidates: Iterable[Mark] = islice(marks, first, None)
+    if item.log and marks and not marks[0].log == marks[-1].log == item.log:  # each log's marks stand together
+        later = (mark for mark in marks if mark.log != item.log and item.at and mark.at and mark.at > item.at)
+        candidates = chain((mark for mark in candidates if mark.log == item.log), later)
+    steps = (mark for mark in candidates if mark.iteration is not None or mark.loss is not None)
     after = list(islice(steps, 2 * PROGRESS_AFTER))
     return len(after) >= PROGRESS_AFTER and len({(mark.iteration, mark.loss, mark.at) for mark in after}) >= 2
 
