@@ -88,6 +88,7 @@ class DiskReader:
         self._clock = clock
         self._follower = LogFollower(origin.path, roots, origin.cursor) if origin.path is not None else None
         self._first_round = True
+        self._is_anothers: bool | None = None
         self._is_text: bool | None = None
         self._checkpoint = CheckpointLook(origin.checkpoints, roots, every=checkpoint_look)
         self._last: tuple[bool, bool, str | None] | None = None
@@ -135,6 +136,8 @@ class DiskReader:
         if self._follower is None:
             return None, False, True, "no log file is known for this job; name it in the job's comment: log=/path"
         output_at = self._age_of_first_lines(now) if self._first_round else now
+        if self._is_anothers is None:
+            self._is_anothers = self._was_last_written_before_the_attempt()
         chunk = self._follower.read(READ_BYTES, unfinished=ended)
         if chunk.missing:
             return None, False, True, self._missing(now)
@@ -148,11 +151,23 @@ class DiskReader:
             return None, False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
         is_live = not self._first_round and self.looked_at is not None and now - self.looked_at < LONGEST_PAUSE
         older = self._first_round and self._origin.may_hold_older_attempts
+        passes_over = self._first_round and (self._is_anothers or (older and self._origin.cursor_is_older_attempts))
         self._first_round = self._first_round and chunk.more
         piece = None
-        if chunk.data and not (older and self._origin.cursor_is_older_attempts):
+        if chunk.data and not passes_over:
             piece = self._pieces.read(chunk.data, output_at, now, with_fatal=not older, is_live=is_live)
         return piece, True, not chunk.more, None
+
+    def _was_last_written_before_the_attempt(self) -> bool:
+        """True for the log that an earlier job left under this one's name, and that this one has not begun to write yet. Its fatal line
+        would end a healthy job, and its iterations would count as this one's."""
+        started = self._origin.attempt_started_at
+        if self._origin.cursor is not None or started is None:
+            return False
+        try:
+            return os.stat(self._origin.path or "").st_mtime < started.timestamp()  # Slurm tells starts in whole seconds, rounded down
+        except OSError:
+            return False
 
     def _age_of_first_lines(self, now: datetime) -> datetime:
         """Lines found at the first look are as old as the file says, but not older than the attempt."""

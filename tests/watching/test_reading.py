@@ -79,6 +79,19 @@ def test_what_an_older_attempt_left_is_passed_over_and_a_truncated_log_is_read_w
     assert piece.fatal is not None
 
 
+def test_what_an_earlier_job_left_under_the_same_name_is_passed_over_until_this_one_writes(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(step(12) + "\n" + ECC_LINE + "\n")
+    written_at = datetime.fromtimestamp(log.stat().st_mtime, tz=NOON.tzinfo)
+    reader = a_reader(log, now=written_at + timedelta(seconds=65), attempt_started_at=written_at + timedelta(minutes=1))
+    assert read(reader).piece is None
+    with log.open("a") as more:
+        more.write(step(1) + "\n")
+    piece = piece_of(reader)
+    assert [mark.iteration for mark in piece.marks] == [1]
+    assert piece.fatal is None
+
+
 def test_a_restarted_jobs_log_first_seen_now_tells_progress_but_no_fatal_line(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text(step(1) + "\n" + ECC_LINE + "\n")
