@@ -5,8 +5,10 @@ Called by `workflows/judging.py` before anything is changed: a requeue truncates
 
 import asyncio
 import io
+import os
 import re
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +31,8 @@ from activities.slurm.scheduler import Scheduler, SchedulerError
 TRIES_TO_READ = 4
 """With the pauses between the tries some seven seconds."""
 
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""How far a file server's clock may be behind Slurm's at most: no job's last words must pass for an earlier job's."""
 
 _REQUEUED = re.compile(rb"CANCELLED AT \S+ DUE TO (?:JOB REQUEUE|PREEMPTION)[^\n]*\n?")
 """slurmstepd's last word to an attempt that was put back into the queue (slurmstepd/req.c)."""
@@ -114,6 +118,9 @@ class Classify:
                 at = max((cursor.offset_bytes for cursor in request.logs_began if goes_on_from(file, cursor)), default=0)
                 if request.job.restart_count == request.attempt.restart_count:  # or the last requeue is this attempt's own end
                     at = _after_the_last_requeue(file, at)
+            if isinstance(file, io.FileIO) and _was_last_written_before(file, request.attempt.started_at):
+                at = file.seek(0, io.SEEK_END)
+            if at > 0:
                 lines_before = _line_breaks_before(file, at)
         return LogSource(name=str(path), path=path, opener=partial(self._opened, at=at), starts_at_line=1 + lines_before)
 
@@ -154,6 +161,11 @@ class Classify:
         except SchedulerError as silence:
             missing.append(f"batch script: {silence}")
             return None
+
+
+def _was_last_written_before(file: io.FileIO, started_at: datetime | None) -> bool:
+    """True for a log of an earlier job, under the name of one that ended before it wrote anything."""
+    return started_at is not None and os.fstat(file.fileno()).st_mtime < (started_at - CLOCKS_DIFFER).timestamp()
 
 
 def _after_the_last_requeue(file: BinaryIO, at: int) -> int:

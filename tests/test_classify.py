@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,14 @@ async def test_what_killed_the_attempt_before_is_not_blamed_again_where_the_log_
     assert judgement.diagnosis.primary is not None
     assert judgement.diagnosis.primary.line == 5, "as it stands in the file"
     assert judgement.attribution.nodes == ()
+
+
+async def test_an_earlier_jobs_log_is_not_blamed_for_the_end_of_one_that_wrote_nothing(bench: Bench) -> None:
+    job = await bench.failed("iteration 1", ECC_LINE)
+    log = bench.runs / f"slurm-{job.job_id}.out"
+    started_at = datetime.fromtimestamp(log.stat().st_mtime, tz=UTC) + timedelta(minutes=10)
+    judgement = await bench.diagnose(job, attempt=an_attempt(key=a_key(job.job_id), started_at=started_at))
+    assert judgement.diagnosis.cause != "ecc_uncorrectable"
 
 
 async def test_nor_by_an_error_output_of_its_own_which_no_watch_follows(bench: Bench) -> None:
