@@ -56,7 +56,8 @@ _SECONDS = (
     (("|",), re.compile(rf"\|\s*({_NUMBER})\s?(s)\s*$"), "after"),
 )
 # A field called time and no more (nanoGPT, timm, detectron2, torchvision's meters); a clock's reading has a colon or a dash in it.
-_BARE_TIME = re.compile(rf"(?i)(?:[,|;\t]|\s\s)\s{{0,4}}time(?:=|:?\s{{1,4}})({_NUMBER})\s?(ms|s)?(?![\d:/-])")
+# After one space it is a field of its own where the one before ended in a figure ("data time" is another).
+_BARE_TIME = re.compile(rf"(?i)(?:(?:[,|;\t]|\s\s)\s{{0,4}}|(?<=[\d\])%] ))time(?:=|:?\s{{1,4}})({_NUMBER})\s?(ms|s)?(?![\d:/-])")
 # nnU-Net, MXNet's callbacks: where nothing tells of steps.
 _OF_EPOCH = re.compile(rf"(?i)epoch(?:\[\d{{1,6}}\])? time(?: cost)?\s?[:=]\s?({_NUMBER})")
 _ITS_RATE = rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"

@@ -5,7 +5,7 @@ pace.py makes the marks; case.py, quiet.py and refine.py ask here."""
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import isfinite, isnan
 
 from activities.diagnosis.pace import Mark
@@ -14,6 +14,7 @@ FEWEST_STEPS = 8  # fewer say nothing about a trend
 _CLEARLY_SLOWER = 1.25  # more than evaluation, data or routing usually cause
 _ZEROED_STEPS = 4  # fewer may be skipped steps while a loss scale settles
 _OF_THE_SLOWDOWN = 0.3  # a throughput that is told as an average over the run falls by no less
+_LASTING_BOUT = 6  # slow steps of a bout that is no hiccup
 _BARELY_SLOWER = 1.03  # counts only where the steps are very even: ten times the usual spread
 
 
@@ -111,8 +112,10 @@ def _slower(costs: Sequence[tuple[int, float]]) -> Slowdown | None:
     # A bout is several slow steps on end; a single one is a checkpoint, an evaluation or a cold cache.
     bouts = sum(1 for before, now, after in zip(slow, slow[1:], slow[2:], strict=False) if not before and now and after)
     bouts += len(slow) >= 2 and slow[0] and slow[1]
-    # Slow at the very end may be a slow-down that stays, unless bouts have come and gone often enough.
-    if bouts >= 2 and 0.1 <= sum(slow) / len(slow) <= 0.85 and (bouts >= 4 or not all(slow[-2:])):
+    # Slow at the very end may be a slow-down that stays, unless bouts have come and gone often enough, or each lasted.
+    lasting = all(sum(1 for _ in bout) >= _LASTING_BOUT for is_slow, bout in groupby(slow) if is_slow)
+    told_apart = bouts >= 4 or not all(slow[-2:]) or lasting
+    if bouts >= 2 and 0.1 <= sum(slow) / len(slow) <= 0.85 and told_apart:
         late_value = statistics.median([value for value, is_slow in zip(values, slow, strict=True) if is_slow])
         since = next(line for (line, _), is_slow in zip(steps, slow, strict=True) if is_slow)
         return Slowdown(usual, late_value, since, comes_and_goes=True)

@@ -77,6 +77,8 @@ def test_an_endless_figure_or_gap_is_done_with_at_once(begin: str, filler: str, 
         ("step 12, loss 2.3, time: 10:22:01", None),
         ("step 12, loss 2.3, time: 2025-03-14", None),
         ("step 12, loss 2.3, total time 88.1", None),
+        ("step 12: loss=2.0014 time=4.12s", 4.12),
+        ("step 12 loss 2.1 data time=0.12s", None),
     ],
 )
 def test_a_field_called_time_and_no_more_is_read_where_it_is_no_clock(line: str, seconds: float | None) -> None:

@@ -65,6 +65,16 @@ def test_bouts_that_come_and_go_are_told_even_where_the_log_ends_in_one() -> Non
     assert found.comes_and_goes
 
 
+def test_two_bouts_that_each_lasted_are_told_where_the_log_ends_in_one() -> None:
+    found = slowdown_of(marks(*[value for _ in range(2) for value in (*around(5.0, 12), *around(11.0, 8))]))
+    assert found is not None
+    assert found.comes_and_goes
+
+
+def test_a_long_warm_up_and_a_pause_at_the_end_are_no_bouts() -> None:
+    assert slowdown_of(marks(*around(11.0, 8), *around(5.0, 40), *around(11.0, 2))) is None
+
+
 def test_megatrons_report_names_the_slow_rank_where_it_is_the_same_each_time() -> None:
     def report(rank: int, low: float) -> Mark | None:
         text = f"| MnRtt/Rank: 9811.12ms/3 | MnEtpt/Rank: {low}TF/{rank} | MxEtpt/Rank: 415.22TF/9"
