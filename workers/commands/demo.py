@@ -73,7 +73,8 @@ async def _story(*, simulated: bool, install: bool, stop: asyncio.Event | None, 
         out.print()
         out.print(milestone_table(incident, fault_at))
         tell(incident.outcome.summary)
-        out.print(f"Temporal UI, with the whole history: {server.ui_url}")
+        ends_now = " (it ends now; on a terminal, without --exit, it stays)" if stop is None else ""
+        out.print(f"Temporal UI, with the whole history: {server.ui_url}{ends_now}")
         told.set()
         if stop is not None:
             out.print("It stays up until you press Ctrl-C.")
