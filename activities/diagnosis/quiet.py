@@ -22,6 +22,8 @@ from activities.gpu.findings import Role as GpuRole
 from activities.records import Attribution, Diagnosis, Domain, Judgement, PrimaryEvent, SymptomKind
 
 _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told by nobody else, stands still
+# A kernel line with such a word was read, and says nothing that matters here.
+_ALARMING_SIGHT = re.compile(r"(?i)error|fail|fatal|warn|critical|NVRM|mlx5|\blink is (?:up|down)|disconnect|too long")
 _PAUSES = (Doing.CHECKPOINT, Doing.EVALUATION)
 _FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
 _BAD_END = re.compile(rf"{_FAILED_EXIT.pattern}|: tasks? [\d,-]+: (?:Killed|Aborted)|MPI_ABORT was invoked on rank")
@@ -305,6 +307,8 @@ def _benign(case: Case) -> Judgement:
             and cause.domain is Domain.NONE
         ):
             scores[cause.slug] = max(scores.get(cause.slug, 0), 0.9)
+    if any(_ALARMING_SIGHT.search(lines) for lines in case.signals.kernel_logs.values()):
+        scores["kernel_log_noise"] = 0.2  # whatever else is known to be harmless says more
     for item in case.outlived:
         scores["xid_145_nvlink_nonfatal" if "nonfatal" in item.text.lower() else "kernel_log_noise"] = 0.9
     for item in case.reading.observations:
