@@ -30,7 +30,7 @@ class Site:
             json.dumps(  # JSON is YAML
                 {
                     "cluster": {"name": "alpha", "scheduler": {"slurm_conf": str(slurm.slurm_conf)}},
-                    "watch": {"poll_interval": "1s", "log_interval": "0.3s", "settle_quiet": "1s"},
+                    "watch": {"poll_interval": "1s", "log_interval": "0.3s"},
                     "logs": {"roots": [str(directory)]},
                     "evidence": {"directory": str(directory / "evidence")},
                     "policy": {"mode": "approve", "limits": {"excluded_fraction": 0.5}},

@@ -36,8 +36,6 @@ SETTINGS: Mapping[str, Any] = {
     "watch": {
         "poll_interval": "1s",
         "log_interval": "0.5s",
-        "settle_quiet": "1s",
-        "settle_longest": "5s",
         "hang_floor": "6s",
         "second_look": "2s",
         "startup_patience": "60s",
