@@ -146,3 +146,4 @@ def test_ranks_times_alone_on_a_line_are_read_and_their_memory_is_not() -> None:
     assert timed is not None
     assert [rank for rank, _ in timed.by_rank] == list(range(8))
     assert mark_of(f"per-rank memory (GiB): {figures}", position=0, line=1, at=None, stream="") is None
+    assert mark_of(f"latency percentiles (s): {figures}", position=0, line=1, at=None, stream="") is None, "no ranks are named"
