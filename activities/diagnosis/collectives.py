@@ -22,7 +22,6 @@ class Waiting:
     first: Observation
     waiting_ranks: frozenset[int]
     missing_ranks: tuple[int, ...]
-    operations: frozenset[str]
     cause: str | None
     confidence: float
     because: str
@@ -60,12 +59,11 @@ def waiting_of(
         ranks |= reading.ranks.get(name, set())
     missing = named or _missing(reading, ranks, of_rank, tasks or 0)
     all_wait = not missing and len(ranks) >= _size(reading, ranks, tasks or 0)
-    operations = frozenset(call.operation for call in of_rank.values() if call.operation)
     ended = {item.rank for item in observations if item.signature == "rank_out_of_data" and item.rank is not None}
     cause, confidence, because = _cause_of(
         reading, waits, of_rank, phase=phase, dataloader_stuck=dataloader_stuck, out_of_data=ended, all_wait=all_wait
     )
-    return Waiting(first, frozenset(ranks), tuple(sorted(missing)), operations, cause, confidence, because)
+    return Waiting(first, frozenset(ranks), tuple(sorted(missing)), cause, confidence, because)
 
 
 def with_dumps(waiting: Waiting, analysis: Analysis) -> Waiting:

@@ -1,8 +1,8 @@
 """The diagnosis engine: `Signals` in, `Judgement` out; and the quick look at a live log for lines that mean the end.
 
 It reads logs and dumps once (reader.py, flight_recorder.py) and gathers what is known (case.py); choosing.py takes the first
-cause (causality.py), concluding.py sees it in its context (refine.py) and names suspects (suspects.py). The classify and
-attribute steps, `diagnose` and the tests call it. Pure but for reading what it is given; one engine serves all watches."""
+cause (causality.py), concluding.py sees it in its context (refine.py) and names suspects (suspects.py). The step
+`classify`, `diagnose` and the tests call it. Pure but for reading what it is given; one engine serves all watches."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,6 +5,7 @@ It takes the typed Job and Node records of a watch, and the loosely keyed mappin
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from pydantic import AwareDatetime, Field
@@ -92,8 +93,8 @@ class SchedulerFacts(Record):
         or a cloud's own name may be any node's."""
         if node is None or not self.nodes:
             return False
-        name, names = _unpadded(node), {_unpadded(known) for known in self.nodes}
-        return name not in names and _NUMBER.sub("0", name) in {_NUMBER.sub("0", known) for known in names}
+        name, (names, kinds) = _unpadded(node), _names_and_kinds(self.nodes)
+        return name not in names and _kind(name) in kinds
 
     def repeats(self, node: str | None) -> bool:
         """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
@@ -109,6 +110,17 @@ class SchedulerFacts(Record):
 def _unpadded(node: str) -> str:
     """`n7` for `n07.cluster`: not everyone pads and qualifies as Slurm does."""
     return _NUMBER.sub(lambda found: str(int(found[0])), node.split(".", maxsplit=1)[0])
+
+
+def _kind(name: str) -> str:
+    return _NUMBER.sub("0", name)
+
+
+@lru_cache(maxsize=8)
+def _names_and_kinds(nodes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """What a job's nodes are called, and how nodes like them are. Kept, because each line of a rack's kernel log asks."""
+    names = frozenset(_unpadded(node) for node in nodes)
+    return names, frozenset(_kind(name) for name in names)
 
 
 def facts_of(signals: Signals) -> SchedulerFacts:
