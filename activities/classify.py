@@ -8,7 +8,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +20,7 @@ from activities.beat import heartbeats
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import LogSource, Signals
 from activities.evidence.capture import EvidenceStore, Material
-from activities.logs.follow import goes_on_from
+from activities.logs.follow import goes_on_from, was_last_written_before
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
 from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, OptIn, Progress, Record, Symptom
 from activities.redaction import redact_record
@@ -118,7 +118,9 @@ class Classify:
                 at = max((cursor.offset_bytes for cursor in request.logs_began if goes_on_from(file, cursor)), default=0)
                 if request.job.restart_count == request.attempt.restart_count:  # or the last requeue is this attempt's own end
                     at = _after_the_last_requeue(file, at)
-            if isinstance(file, io.FileIO) and _was_last_written_before(file, request.attempt.started_at):
+            if isinstance(file, io.FileIO) and was_last_written_before(
+                os.fstat(file.fileno()), request.attempt.started_at, clocks_differ=CLOCKS_DIFFER
+            ):
                 at = file.seek(0, io.SEEK_END)
             if at > 0:
                 lines_before = _line_breaks_before(file, at)
@@ -161,11 +163,6 @@ class Classify:
         except SchedulerError as silence:
             missing.append(f"batch script: {silence}")
             return None
-
-
-def _was_last_written_before(file: io.FileIO, started_at: datetime | None) -> bool:
-    """True for a log of an earlier job, under the name of one that ended before it wrote anything."""
-    return started_at is not None and os.fstat(file.fileno()).st_mtime < (started_at - CLOCKS_DIFFER).timestamp()
 
 
 def _after_the_last_requeue(file: BinaryIO, at: int) -> int:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -191,6 +192,12 @@ def moved_to(cursor: FileCursor, file: BinaryIO, offset: int) -> FileCursor:
             "tail_sha256": _fingerprint(descriptor, offset - head, head) if head else "",
         }
     )
+
+
+def was_last_written_before(status: os.stat_result, moment: datetime | None, *, clocks_differ: timedelta = timedelta(0)) -> bool:
+    """True for a file that nobody has written since `moment`, by more than the file server's clock may be behind. Of an attempt's
+    start: what stands there an earlier job left under this one's name."""
+    return moment is not None and status.st_mtime < (moment - clocks_differ).timestamp()
 
 
 def goes_on_from(file: BinaryIO, cursor: FileCursor) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from activities.checkpoints import CheckpointMark
-from activities.logs.follow import LogFollower
+from activities.logs.follow import LogFollower, was_last_written_before
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressReader
 from activities.records import FileCursor
@@ -135,9 +135,10 @@ class DiskReader:
     def _read_log(self, now: datetime, ended: bool) -> tuple[Piece | None, bool, bool, str | None]:
         if self._follower is None:
             return None, False, True, "no log file is known for this job; name it in the job's comment: log=/path"
-        output_at = self._age_of_first_lines(now) if self._first_round else now
+        status = self._status() if self._first_round else None
+        output_at = self._age_of_first_lines(status, now) if self._first_round else now
         if self._is_anothers is None:
-            self._is_anothers = self._was_last_written_before_the_attempt()
+            self._is_anothers = self._is_an_earlier_jobs(status)
         chunk = self._follower.read(READ_BYTES, unfinished=ended)
         if chunk.missing:
             return None, False, True, self._missing(now)
@@ -158,23 +159,25 @@ class DiskReader:
             piece = self._pieces.read(chunk.data, output_at, now, with_fatal=not older, is_live=is_live)
         return piece, True, not chunk.more, None
 
-    def _was_last_written_before_the_attempt(self) -> bool:
+    def _status(self) -> os.stat_result | None:
+        """What the file system tells of the log; None where it tells nothing: the read that follows says what is wrong."""
+        try:
+            return os.stat(self._origin.path or "")
+        except OSError:
+            return None
+
+    def _is_an_earlier_jobs(self, status: os.stat_result | None) -> bool:
         """True for the log that an earlier job left under this one's name, and that this one has not begun to write yet. Its fatal line
         would end a healthy job, and its iterations would count as this one's."""
-        started = self._origin.attempt_started_at
-        if self._origin.cursor is not None or started is None:
+        if self._origin.cursor is not None or status is None:
             return False
-        try:
-            return os.stat(self._origin.path or "").st_mtime < started.timestamp()  # Slurm tells starts in whole seconds, rounded down
-        except OSError:
-            return False
+        return was_last_written_before(status, self._origin.attempt_started_at)  # Slurm tells starts in whole seconds, rounded down
 
-    def _age_of_first_lines(self, now: datetime) -> datetime:
+    def _age_of_first_lines(self, status: os.stat_result | None, now: datetime) -> datetime:
         """Lines found at the first look are as old as the file says, but not older than the attempt."""
-        try:
-            written_at = datetime.fromtimestamp(os.stat(self._origin.path or "").st_mtime, tz=UTC)
-        except OSError:
-            return now  # the read that follows says what is wrong
+        if status is None:
+            return now
+        written_at = datetime.fromtimestamp(status.st_mtime, tz=UTC)
         floor = self._origin.attempt_started_at or written_at
         return min(now, max(written_at, floor))
 
