@@ -245,6 +245,12 @@ async def watched(env: WorkflowEnvironment, world: World, **state: Any) -> Async
         yield await env.client.start_workflow(TrainingJob.run, start, id=f"{start.key.workflow_id}/{queue}", task_queue=queue)
 
 
+async def the_end_of(env: WorkflowEnvironment, world: World, **state: Any) -> TrainingJobState:
+    """What the job's workflow tells at its end, when nobody says anything to it."""
+    async with watched(env, world, **state) as handle:
+        return await handle.result()
+
+
 def minutes(count: float) -> timedelta:
     return timedelta(minutes=count)
 

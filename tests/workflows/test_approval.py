@@ -17,7 +17,7 @@ from activities.records import (
     Verdict,
 )
 from tests.workflows.asking import until_pending
-from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, recovers, watched
+from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, recovers, the_end_of, watched
 from workflows.state import Terms
 from workflows.training_job import TrainingJob
 
@@ -129,8 +129,7 @@ async def test_an_approval_expires_before_slurm_forgets_the_job_and_says_how_to_
     world = World(policy(Mode.APPROVE))
     world.script.append(crashes())
     world.changes.extend([a_change(ChangeKind.UNCHANGED), a_change(ChangeKind.FORGOTTEN)])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.decision is not None
     assert incident.decision.kind is DecisionKind.EXPIRED
@@ -144,8 +143,7 @@ async def test_a_hang_may_wait_for_approval_as_long_as_policy_says(env: Workflow
     world = World(policy(Mode.APPROVE))
     world.script.extend([hangs(), ends()])
     world.changes.append(a_change(ChangeKind.UNCHANGED))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.decision is not None
     assert (incident.decision.kind, incident.decision.reason) == (DecisionKind.EXPIRED, "policy.approval_expiry")
@@ -156,8 +154,7 @@ async def test_a_cancel_while_approval_is_pending_supersedes_the_recommendation(
     world = World(policy(Mode.APPROVE))
     world.script.extend([hangs(), ends()])
     world.changes.append(a_change(ChangeKind.CANCELLED))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.decision is not None
     assert incident.decision.kind is DecisionKind.SUPERSEDED

@@ -35,7 +35,7 @@ from activities.slurm.scheduler import SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_state import Request
 from tests.builders import a_judgement, a_recommendation, a_symptom, an_application_bug, an_attribution, an_incident, some_progress
-from tests.workflows.scripted import Seen, World, a_change, crashes, ends, hangs, policy, reaches, recovers, step_names, watched
+from tests.workflows.scripted import Seen, World, a_change, crashes, ends, hangs, policy, reaches, recovers, step_names, the_end_of, watched
 from workflows.left_alone import kinds_told_by
 from workflows.state import Stage
 from workflows.training_job import TrainingJob
@@ -67,8 +67,7 @@ def fails_as_known() -> Seen:
 async def test_a_watch_that_fails_for_good_is_started_again_and_says_so(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([fails_for_good(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.stage is Stage.ENDED
     assert any("watch_attempt failed" in warning and "size limit" in warning for warning in end.warnings)
 
@@ -76,8 +75,7 @@ async def test_a_watch_that_fails_for_good_is_started_again_and_says_so(env: Wor
 async def test_a_verification_that_fails_for_good_is_started_again_and_stands_in_the_story(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(), reaches(), fails_for_good(), reaches(), reaches(checkpoint=120), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.outcome.state is OutcomeState.RECOVERED
     assert "verify_stepping_failed" in step_names(incident)
@@ -94,8 +92,7 @@ async def test_a_failing_look_beside_a_pending_approval_neither_ends_the_wait_no
             raise failures.pop()
 
     world.before_change = fail_once
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     decision = end.incidents[0].decision
     assert decision is not None
     assert decision.kind is DecisionKind.SUPERSEDED
@@ -117,8 +114,7 @@ async def test_where_policy_cannot_be_asked_a_person_decides_whatever_the_mode(e
     world = NeverRecommends(policy(Mode.AUTO))
     world.script.append(crashes())
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.incidents[0].outcome.state is OutcomeState.HELD
     assert end.mode is Mode.AUTO
     assert any("recommend failed: no such field" in warning for warning in end.warnings)
@@ -147,8 +143,7 @@ async def test_an_earlier_fault_that_is_found_later_does_not_make_a_known_one_ne
 
     world = World(policy(Mode.OBSERVE))
     world.script.extend([hangs(), no_checkpoint_since_before_the_hang, ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     hang = end.incidents[0].symptom
     assert world.asked[-1].known_symptoms == (SymptomKind.HANG, SymptomKind.NO_CHECKPOINT)
     assert world.asked[-1].known_onset == hang.onset
@@ -268,8 +263,7 @@ async def test_a_cancel_after_our_requeue_is_the_users_word_and_no_restart_by_an
     world = CancelledMeanwhile(policy(Mode.AUTO))
     world.script.append(hangs())
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.outcome.state is OutcomeState.NOT_ACTED
     assert "superseded" in incident.outcome.summary
@@ -308,8 +302,7 @@ async def test_a_stop_that_comes_after_the_users_own_restart_cancels_nothing_and
     bug = a_judgement(diagnosis=an_application_bug(), attribution=an_attribution())
     world = RequeuedBeforeTheCancel(policy(Mode.AUTO, stop_cancels_running=True, rules=rules), judgement=bug)
     world.script.extend([hangs(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.recommendation is not None
     assert incident.recommendation.action is Action.STOP
@@ -325,8 +318,7 @@ async def test_a_job_that_starts_over_after_a_crash_before_its_first_checkpoint_
 ) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), reaches(), crashes(checkpoint=None), *recovers(checkpoint=120), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert len(end.incidents) == 2
     assert [request.checkpoint_before for request in world.asked if request.until == "checkpoint"] == [100]
 
@@ -339,8 +331,7 @@ async def test_a_checkpoint_that_comes_after_its_deadline_still_ends_the_row_of_
 
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), reaches(), reaches(), ends(WatchEnd.DEADLINE), crashes_later, reaches(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert [incident.outcome.state for incident in end.incidents] == [OutcomeState.NO_PROGRESS] * 2
     assert (end.history.restarts, end.history.restarts_without_checkpoint) == (2, 1)
 
@@ -371,8 +362,7 @@ async def test_a_job_that_ends_as_foretold_is_followed_until_someone_restarts_it
     world.script.extend([hangs(), fails_as_known(), *recovers(), ends()])
     world.changes.append(a_change(ChangeKind.REQUEUED))
     world.before_change = lambda: world.cluster.requeue(world.job_id)
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert {"restarted_by_another_hand", "recovered"} <= set(step_names(incident))
     assert (end.history.restarts, end.attempt.restart_count) == (0, 1)
@@ -382,6 +372,5 @@ async def test_an_end_as_known_without_any_incident_is_followed_as_well(env: Wor
     world = World(policy(Mode.OBSERVE))
     world.script.append(fails_as_known())
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert (end.stage, end.incidents) == (Stage.ENDED, ())

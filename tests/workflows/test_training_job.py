@@ -21,7 +21,20 @@ from activities.records import (
     WatchUntil,
 )
 from tests.builders import a_diagnosis, a_judgement, an_application_bug, an_attribution
-from tests.workflows.scripted import ERRORS_END, World, a_change, crashes, ends, hangs, policy, reaches, recovers, step_names, watched
+from tests.workflows.scripted import (
+    ERRORS_END,
+    World,
+    a_change,
+    crashes,
+    ends,
+    hangs,
+    policy,
+    reaches,
+    recovers,
+    step_names,
+    the_end_of,
+    watched,
+)
 from workflows.state import Stage, Terms, TrainingJobState
 from workflows.training_job import TrainingJob
 
@@ -29,8 +42,7 @@ from workflows.training_job import TrainingJob
 async def test_auto_restarts_off_the_suspect_and_calls_it_recovered_only_at_a_newer_checkpoint(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), *recovers(checkpoint=120), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.decision is not None
     assert incident.decision.kind is DecisionKind.AUTO
@@ -55,8 +67,7 @@ async def test_auto_restarts_off_the_suspect_and_calls_it_recovered_only_at_a_ne
 async def test_an_attempt_that_did_not_load_the_checkpoint_is_told_not_to_have_resumed(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), reaches(), reaches(iteration=9, first_iteration=1), reaches(checkpoint=120), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
     assert stepping == "iteration 9, not resumed from checkpoint 100"
 
@@ -65,8 +76,7 @@ async def test_where_an_attempt_that_went_on_from_the_checkpoint_began_is_not_gu
     """Lines between the end of the attempt before and the first look at the new one are passed over: both may have written them."""
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), reaches(), reaches(iteration=104, first_iteration=104), reaches(checkpoint=120), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
     assert stepping == "iteration 104, on from checkpoint 100"
 
@@ -105,8 +115,7 @@ async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(e
     world = World(policy(Mode.OBSERVE))
     world.script.append(crashes())
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.recommendation is not None
     assert incident.recommendation.action is Action.RESTART_EXCLUDING
@@ -122,8 +131,7 @@ async def test_a_job_whose_user_took_its_comment_back_is_observed_only(env: Work
     world = World(policy(Mode.AUTO), comment="mine again")
     world.script.append(crashes())
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.decision is not None
     assert incident.decision.kind is DecisionKind.OBSERVED
@@ -135,8 +143,7 @@ async def test_observe_verifies_and_compares_what_the_team_did(env: WorkflowEnvi
     world.before_change = lambda: world.cluster.requeue(world.job_id)
     world.script.extend([crashes(), *recovers(), ends()])
     world.changes.append(a_change(ChangeKind.REQUEUED))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert {"restarted_by_another_hand", "recovered", "compared"} <= set(step_names(incident))
     assert "not by Backstay" in incident.outcome.summary
@@ -146,8 +153,7 @@ async def test_observe_verifies_and_compares_what_the_team_did(env: WorkflowEnvi
 async def test_what_slurm_itself_requeued_off_a_lost_node_is_not_requeued_again_but_gets_its_delay_back(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(kind=SymptomKind.NODE_FAULT, node_lost=True), *recovers(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     steps = [step.name for step in incident.outcome.steps]
     assert steps[4:8] == ["requeued_by_slurm", "pending", "excluded", "expedited"]
@@ -166,8 +172,7 @@ async def test_what_slurm_requeued_and_started_before_backstay_could_place_it_is
 
     world = Hasty(policy(Mode.AUTO))
     world.script.extend([still_ending, *recovers(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert {"requeued_by_slurm", "superseded"} <= set(step_names(incident))
     assert "expedited" not in step_names(incident)
@@ -183,8 +188,7 @@ async def test_what_slurm_requeued_off_a_lost_node_and_a_person_holds_is_left_to
 
     world = World(policy(Mode.AUTO))
     world.script.extend([held_after_its_loss, *recovers(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert "superseded" in [step.name for step in incident.outcome.steps]
     assert (await world.now()).is_held
@@ -197,8 +201,7 @@ async def test_three_restarts_without_a_new_checkpoint_end_in_stop(env: Workflow
     for _ in range(3):
         world.script.extend([reaches(), reaches(), crashes(checkpoint=100)])
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert [incident.outcome.state for incident in end.incidents] == [OutcomeState.NO_PROGRESS] * 3 + [OutcomeState.STOPPED]
     assert (await world.now()).restart_count == 3
     last = end.incidents[-1].recommendation
@@ -212,8 +215,7 @@ async def test_an_application_bug_is_stopped_with_its_reason(env: WorkflowEnviro
     for _ in range(4):
         world.script.extend([crashes(), reaches(), reaches()])
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.incidents[-1].outcome.state in (OutcomeState.STOPPED, OutcomeState.HELD)
     assert (await world.now()).restart_count <= 2
 
@@ -222,8 +224,7 @@ async def test_no_requeue_is_honoured_unless_policy_overrides_it(env: WorkflowEn
     world = World(policy(Mode.AUTO), requeue=False)
     world.script.append(crashes())
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert (await world.now()).restart_count == 0
     assert end.incidents[0].outcome.state is OutcomeState.HELD
     assert "--no-requeue" in end.incidents[0].outcome.summary
@@ -232,8 +233,7 @@ async def test_no_requeue_is_honoured_unless_policy_overrides_it(env: WorkflowEn
 async def test_policy_may_override_no_requeue_while_the_job_still_runs(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO, override_no_requeue=True), requeue=False)
     world.script.extend([hangs(), *recovers(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
 
 
@@ -241,8 +241,7 @@ async def test_an_opinion_that_never_comes_delays_nothing_and_leaves_a_note(env:
     world = World(policy(Mode.AUTO))
     world.opinions["ask_attrsvc"] = Opinion(source="attrsvc", note="timed out after 60 s")
     world.script.extend([crashes(), *recovers(), ends()])
-    async with watched(env, world, terms=Terms(opinions=("ask_attrsvc",))) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world, terms=Terms(opinions=("ask_attrsvc",)))
     assert end.incidents[0].opinions[0].note == "timed out after 60 s"
     assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
 
@@ -261,8 +260,7 @@ async def test_memory_survives_continue_as_new(env: WorkflowEnvironment) -> None
 async def test_an_attempt_that_ends_well_before_a_checkpoint_is_not_called_recovered(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(), reaches(), reaches(), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.incidents[0].outcome.state is OutcomeState.NO_PROGRESS
     assert end.incidents[0].outcome.milestones.recovered is None
 
@@ -270,8 +268,7 @@ async def test_an_attempt_that_ends_well_before_a_checkpoint_is_not_called_recov
 async def test_a_job_that_is_restarted_healthy_by_someone_is_no_incident(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([ends(WatchEnd.REQUEUED), ends()])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.incidents == ()
     assert end.stage is Stage.ENDED
 
@@ -281,8 +278,7 @@ async def test_an_unknown_cause_is_held_and_blames_nobody(env: WorkflowEnvironme
     world = World(policy(Mode.AUTO), judgement=a_judgement(diagnosis=unknown, attribution=an_attribution()))
     world.script.extend([crashes(), *recovers(), ends()])
     world.changes.append(a_change(ChangeKind.FORGOTTEN))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert (await world.now()).excluded_nodes == ()
     assert end.incidents[0].recommendation is not None
     assert end.incidents[0].recommendation.exclude_nodes == ()

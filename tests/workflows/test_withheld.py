@@ -14,7 +14,7 @@ from activities.records import (
 )
 from tests.builders import a_judgement, an_application_bug
 from tests.workflows.asking import approve, until_pending, until_withheld
-from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, recovers, watched
+from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, recovers, the_end_of, watched
 
 TRIPPED = Permission(granted=False, why="the breaker is tripped: 6 jobs failed within 10 min")
 FULL = Permission(granted=False, why="10 actions in the last 60 min")
@@ -25,8 +25,7 @@ async def test_what_a_tripped_breaker_withheld_is_held_when_nobody_approves_it_i
     world.permission = TRIPPED
     world.script.append(crashes())
     world.changes.extend([a_change(ChangeKind.UNCHANGED), a_change(ChangeKind.FORGOTTEN)])
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     [incident] = end.incidents
     assert incident.decision is not None
     assert incident.decision.kind is DecisionKind.EXPIRED
@@ -126,8 +125,7 @@ async def test_what_was_withheld_is_superseded_when_someone_restarts_the_job(env
     world.script.extend([crashes(), *recovers(), ends()])
     world.before_change = lambda: world.cluster.requeue(world.job_id)
     world.changes.append(a_change(ChangeKind.REQUEUED))
-    async with watched(env, world) as handle:
-        end = await handle.result()
+    end = await the_end_of(env, world)
     assert end.incidents[0].decision is not None
     assert end.incidents[0].decision.kind is DecisionKind.SUPERSEDED
     assert "another hand" in end.incidents[0].outcome.summary
