@@ -83,7 +83,8 @@ def _named(rules: Iterable[Rule]) -> list[tuple[str, Rule]]:
 def _sentence(situation: Situation, rule: Rule) -> str:
     diagnosis = situation.diagnosis
     fact = diagnosis.summary or situation.symptom.summary or diagnosis.cause
-    return f"{fact.rstrip('. ')} ({diagnosis.cause}, confidence {diagnosis.confidence:.2f}): {rule.why or f'the rule says {rule.do}'}"
+    why = rule.why or f"the rule says: {rule.do.in_words}"
+    return f"{fact.rstrip('. ')} ({diagnosis.cause}, confidence {diagnosis.confidence:.2f}): {why}"
 
 
 # ------------------------------------------------------------------------------------------------ matching
@@ -164,14 +165,14 @@ def _spoken(rules: Sequence[Rule], domain: Domain, cause: str) -> Spoken:
             break
     else:
         plain = plain or _LAST_RESORT.do
-        phrases.append(f"otherwise: {_LAST_RESORT.do} [{_LAST_RESORT.name}]")
+        phrases.append(f"otherwise: {_LAST_RESORT.do.in_words} [{_LAST_RESORT.name}]")
     return Spoken(cause, plain or _LAST_RESORT.do, "; ".join(phrases))
 
 
 def _act(rule: Rule) -> str:
-    said = str(rule.do)
+    said = rule.do.in_words
     if rule.do is Action.RESTART_EXCLUDING:
-        said += f" (no node named: {rule.without_suspects})"
+        said += f" the suspect (no node named: {Action(rule.without_suspects).in_words})"
     if rule.drain:
         said += " and drain"
     return said + (", after approval" if rule.needs_approval else "")

@@ -128,14 +128,14 @@ def test_every_cause_has_words_and_an_end() -> None:
     assert all(said.words for said in spoken.values())
     assert spoken["xid_79_fell_off_bus"].action is Action.RESTART_EXCLUDING
     assert spoken["config_mismatch_checkpoint"].action is Action.STOP
-    assert spoken["unknown"].words.endswith("otherwise: hold [unknown]")
+    assert spoken["unknown"].words.endswith("otherwise: leave to a person [unknown]")
 
 
 def test_words_tell_an_operators_rule_in_its_place() -> None:
     mine = Rule(when=When(cause="cuda_oom", confidence=">=0.9"), do=Action.HOLD, needs_approval=True)
     [said] = [said for said in in_words([mine, *default_rules()]) if said.cause == "cuda_oom"]
     assert said.action is Action.HOLD
-    assert said.words.startswith("confidence >=0.9: hold, after approval [rule 1]; ")
+    assert said.words.startswith("confidence >=0.9: leave to a person, after approval [rule 1]; ")
 
 
 def test_every_cause_a_default_rule_names_is_in_the_vocabulary() -> None:

@@ -15,7 +15,7 @@ from activities.records import Attempt, Job, JobKey
 from workflows.cluster import Cluster, ClusterStart
 from workflows.state import Terms, TrainingJobState
 from workflows.training_job import TrainingJob
-from workflows.visibility import at_first, one_line
+from workflows.visibility import at_first, name_in_words, one_line
 
 
 def terms_of(configuration: Configuration) -> Terms:
@@ -57,7 +57,7 @@ async def start_watching(client: Client, configuration: Configuration, newcomer:
 
     A requeue resets SubmitTime, so a job with restarts may be known under an earlier one: then it is looked for first.
     Raises what Temporal's client raises when the server cannot be reached."""
-    state = first_state(newcomer, configuration)
+    state, name = first_state(newcomer, configuration), name_in_words(newcomer.job)
     if newcomer.job.restart_count > 0 and await is_watched(client, state.key, newcomer.job):
         return False
     try:
@@ -69,8 +69,12 @@ async def start_watching(client: Client, configuration: Configuration, newcomer:
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             search_attributes=at_first(state.key, state.attempt.nodes),
-            memo={"job": f"{newcomer.job.job_id} {newcomer.job.name}", "user": newcomer.job.user, "cluster": state.key.cluster},
-            static_summary=one_line(f"{newcomer.job.job_id} ({newcomer.job.user}) {newcomer.job.name}"),
+            memo={
+                "job": f"{newcomer.job.job_id} {name_in_words(newcomer.job)}".rstrip(),
+                "user": newcomer.job.user,
+                "cluster": state.key.cluster,
+            },
+            static_summary=one_line(f"{newcomer.job.job_id} ({newcomer.job.user}) {name}"),
         )
     except WorkflowAlreadyStartedError:
         return False

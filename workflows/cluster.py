@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.guarding import ActionQuestion, ClearanceOrder, Guarding, IncidentNote, ResetOrder, TripOrder, Weighed
     from activities.records import ActionRequest, BreakerReset, BreakerTrip, ClusterState, ClusterView, NodeClearance, Permission, Record
     from workflows.decision import LONGEST_REASON, unfit
-    from workflows.visibility import plain_markdown
+    from workflows.visibility import nodes_in_words, one_line, plain_markdown
     from workflows.watch import AGAIN_AFTER, LONGEST_WATCH, WATCH_RETRIES
 
 RequestT = TypeVar("RequestT")
@@ -52,6 +52,7 @@ class Cluster:
             heartbeat_timeout=start.heartbeat_timeout,
             retry_policy=WATCH_RETRIES,
             cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+            summary=one_line(f"look for jobs of cluster {start.cluster} that opted in"),
         )
         self._show()
         await workflow.wait_condition(lambda: workflow.info().is_continue_as_new_suggested() or discovery.done())
@@ -59,7 +60,7 @@ class Cluster:
             # Failed for good, as far as Temporal is concerned. The ledger and the breaker must outlive that: they are kept, and it is
             # tried again.
             workflow.logger.error("discovery failed and is started again in %s: %s", AGAIN_AFTER, discovery.exception())
-            await workflow.sleep(AGAIN_AFTER)
+            await workflow.sleep(AGAIN_AFTER, summary="discovery failed; it is started again after this")
         # Under a storm from several workers there would always be one more handler, and the history would grow into its limit.
         self._passes_on = True
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -74,7 +75,11 @@ class Cluster:
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         """A job's workflow tells of a fault; it learns what is excluded and whether the breaker has tripped."""
         async with self._lock:
-            weighed = await self._weigh(Guarding.note_incident, IncidentNote(state=self._state, report=report))
+            weighed = await self._weigh(
+                Guarding.note_incident,
+                IncidentNote(state=self._state, report=report),
+                f"note a fault: {report.cause} in job {report.job_id}",
+            )
         return weighed.view
 
     @report_incident.validator
@@ -87,7 +92,9 @@ class Cluster:
     async def permit_action(self, request: ActionRequest) -> Permission:
         """Asked before each action. An Update, because the asker must not act before the grant is durable."""
         async with self._lock:
-            weighed = await self._weigh(Guarding.weigh_action, ActionQuestion(state=self._state, request=request))
+            weighed = await self._weigh(
+                Guarding.weigh_action, ActionQuestion(state=self._state, request=request), f"weigh {_wish_in_words(request)}"
+            )
         if weighed.permission is None:
             raise ApplicationError("the guard rails gave no answer", type="NoAnswer")
         return weighed.permission
@@ -101,7 +108,9 @@ class Cluster:
     async def reset_breaker(self, reset: BreakerReset) -> ClusterView:
         """A person looked and lets actions go on."""
         async with self._lock:
-            weighed = await self._weigh(Guarding.untrip, ResetOrder(state=self._state, reset=reset))
+            weighed = await self._weigh(
+                Guarding.untrip, ResetOrder(state=self._state, reset=reset), f"reset the breaker: {reset.actor}, {reset.reason}"
+            )
         return weighed.view
 
     @reset_breaker.validator
@@ -114,7 +123,9 @@ class Cluster:
     async def trip_breaker(self, trip: BreakerTrip) -> ClusterView:
         """A person stops all acting on the cluster until a reset. What was permitted before goes on: half a restart helps nobody."""
         async with self._lock:
-            weighed = await self._weigh(Guarding.trip, TripOrder(state=self._state, trip=trip))
+            weighed = await self._weigh(
+                Guarding.trip, TripOrder(state=self._state, trip=trip), f"trip the breaker: {trip.actor}, {trip.reason}"
+            )
         return weighed.view
 
     @trip_breaker.validator
@@ -130,7 +141,11 @@ class Cluster:
     async def clear_node(self, clearance: NodeClearance) -> ClusterView:
         """A person takes a mended node off the ledger."""
         async with self._lock:
-            weighed = await self._weigh(Guarding.clear_node, ClearanceOrder(state=self._state, clearance=clearance))
+            weighed = await self._weigh(
+                Guarding.clear_node,
+                ClearanceOrder(state=self._state, clearance=clearance),
+                f"take {clearance.node} off the ledger: {clearance.actor}, {clearance.reason}",
+            )
         return weighed.view
 
     @clear_node.validator
@@ -144,13 +159,14 @@ class Cluster:
         if self._passes_on:
             raise ApplicationError("the cluster's workflow continues as new; ask again", type="PassingOn")
 
-    async def _weigh(self, method: Callable[[Any, RequestT], Awaitable[Weighed]], request: RequestT) -> Weighed:
+    async def _weigh(self, method: Callable[[Any, RequestT], Awaitable[Weighed]], request: RequestT, summary: str) -> Weighed:
         weighed = await workflow.execute_activity_method(
             method,
             request,
             start_to_close_timeout=timedelta(seconds=60),
             heartbeat_timeout=self._heartbeat_timeout,
             retry_policy=WATCH_RETRIES,
+            summary=one_line(summary).rstrip(", "),
         )
         self._state = weighed.state
         self._show()
@@ -162,6 +178,11 @@ class Cluster:
         breaker = f"**breaker tripped**{by}: {plain_markdown(state.breaker.reason)}" if state.breaker.tripped_at else "breaker closed"
         excluded = ", ".join(f"{entry.node} ({entry.cause}, until {entry.excluded_until})" for entry in state.entries) or "none"
         workflow.set_current_details(f"{breaker}\n\nexcluded nodes: {excluded}")
+
+
+def _wish_in_words(request: ActionRequest) -> str:
+    """What a job asks to be allowed, as the Temporal UI tells it."""
+    return f"a restart of job {request.job_id}" + (f" off {nodes_in_words(request.exclude_nodes)}" if request.exclude_nodes else "")
 
 
 def _refuse_unfit(actor: str, reason: str) -> None:

@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.left_alone import no_proposal, unjudged
     from workflows.memory import Memory
     from workflows.state import Stage
+    from workflows.visibility import fault_in_words, job_in_words, one_line, verdict_in_words, wish_in_words
     from workflows.watch import WATCH_RETRIES, raise_if_cancelled
 
 RequestT = TypeVar("RequestT")
@@ -43,6 +44,10 @@ class Judging:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
+
+    @property
+    def _job(self) -> str:
+        return job_in_words(self._memory.job_now())
 
     async def classify(self, seen: WatchResult) -> Incident:
         """Evidence first, then the diagnosis: what is changed later may erase what it rests on."""
@@ -70,8 +75,13 @@ class Judging:
             logs_began=state.logs_began,
         )
         nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
-        evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing, within=ALL_READING)
-        judgement = await self._judge(Classify.diagnose, request, otherwise=unjudged(seen.symptom), within=ALL_READING)
+        fault = f"{fault_in_words(incident)} of {self._job}"
+        evidence = await self._judge(
+            Classify.capture_evidence, request, summary=f"keep evidence: {fault}", otherwise=nothing, within=ALL_READING
+        )
+        judgement = await self._judge(
+            Classify.diagnose, request, summary=f"diagnose: {fault}", otherwise=unjudged(seen.symptom), within=ALL_READING
+        )
         # The excerpts' text stands in the history once, as the activity's result; state carries its hashes only.
         light = evidence.model_copy(update={"excerpts": tuple(e.model_copy(update={"text": ""}) for e in evidence.excerpts)})
         self._memory.change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
@@ -108,6 +118,7 @@ class Judging:
                 at=incident.symptom.detected_at,
                 attribution=incident.attribution,
             ),
+            summary=f"tell the cluster: {verdict_in_words(incident)}, in {self._job}",
             otherwise=ClusterView(),
         )
         proposal: Proposal = await self._judge(
@@ -119,6 +130,7 @@ class Judging:
                 history=self._memory.state.history,
                 view=view,
             ),
+            summary=f"recommend for {self._job}: {verdict_in_words(incident)}",
             otherwise=no_proposal(incident, self._memory.state.mode),
         )
         self._memory.update(mode=proposal.mode)
@@ -145,6 +157,7 @@ class Judging:
                     partition_nodes=proposal.partition_nodes,
                 ),
             ),
+            summary=f"ask the guard rails: {wish_in_words(proposal.recommendation)}? {self._job}",
             otherwise=Permission(granted=False, why="the cluster's guard rails did not answer within an hour"),
         )
 
@@ -156,6 +169,7 @@ class Judging:
                 schedule_to_close_timeout=self._memory.state.terms.opinion_deadline + timedelta(seconds=10),
                 heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
                 retry_policy=WATCH_RETRIES,
+                summary=one_line(f"{method.__name__.replace('_', ' ')}: {verdict_in_words(self._memory.incident())}, in {self._job}"),
             )
         except ActivityError as error:
             raise_if_cancelled(error)
@@ -166,10 +180,12 @@ class Judging:
         method: Callable[[Any, RequestT], Awaitable[AnswerT]],
         request: RequestT,
         *,
+        summary: str,
         otherwise: AnswerT,
         within: timedelta = ALL_JUDGEMENT,
     ) -> AnswerT:
-        """One judgement or question. An activity that cannot answer leaves `otherwise`: unknown is a value, never a stop."""
+        """One judgement or question, told in the Temporal UI by its `summary`. An activity that cannot answer leaves `otherwise`: unknown
+        is a value, never a stop."""
         try:
             return await workflow.execute_activity_method(
                 method,
@@ -178,6 +194,7 @@ class Judging:
                 schedule_to_close_timeout=within,
                 heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
                 retry_policy=WATCH_RETRIES,
+                summary=one_line(summary),
             )
         except ActivityError as error:
             raise_if_cancelled(error)

@@ -3,6 +3,7 @@
 Kept apart from the steps, so that `training_job.py` reads as the story. It decides nothing.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.left_alone import kinds_told_by
     from workflows.recovery import Story
     from workflows.state import KEPT_INCIDENTS, KEPT_WARNINGS, Stage, TrainingJobState
-    from workflows.visibility import attributes_of, details_of
+    from workflows.visibility import attributes_of, details_of, earlier_runs
 
 
 class Memory:
@@ -49,7 +50,7 @@ class Memory:
         if shown != self._shown:
             self._shown = shown
             workflow.upsert_search_attributes(updates)
-        workflow.set_current_details(details_of(self.state))
+        workflow.set_current_details(details_of(self.state, runs_before(workflow.info())))
 
     def warn(self, *warnings: str) -> None:
         fresh = [warning for warning in warnings if warning not in self.state.warnings]
@@ -192,3 +193,16 @@ class Memory:
         self.update(history=history.model_copy(update={"incidents": (*history.incidents, past)[-100:]}))
         surplus = max(0, len(self.state.incidents) - KEPT_INCIDENTS)
         self.update(incidents=self.state.incidents[surplus:], incidents_dropped=self.state.incidents_dropped + surplus)
+
+
+def runs_before(info: workflow.Info) -> Mapping[str, str]:
+    """Links to the runs that this one goes on from."""
+    return earlier_runs(
+        namespace=info.namespace, workflow_id=info.workflow_id, first=info.first_execution_run_id, before=info.continued_run_id
+    )
+
+
+def memo_of_next_run(info: workflow.Info, memo: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The memo of the run that continues this one: what stands in it already, and the links to where the story began."""
+    links = earlier_runs(namespace=info.namespace, workflow_id=info.workflow_id, first=info.first_execution_run_id, before=info.run_id)
+    return {**memo, **links}

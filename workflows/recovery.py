@@ -5,7 +5,7 @@ one activity, so that each stands in the history.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -35,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.reschedule import Reschedule
     from activities.verify import Verify
     from workflows.state import Terms
+    from workflows.visibility import mutation_in_words, one_line
     from workflows.watch import keep_watching, raise_if_cancelled
 
 MUTATION_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10))
@@ -98,9 +99,11 @@ class Restarted:
 class Recovery:
     """Acts on one incident and verifies what follows."""
 
-    def __init__(self, story: Story, terms: Terms) -> None:
+    def __init__(self, story: Story, terms: Terms, job: str) -> None:
+        """`job`: its name as people are told it, by `job_in_words`."""
         self._story = story
         self._terms = terms
+        self._job = job
 
     # ------------------------------------------------------------------------------------------------ reschedule
 
@@ -207,7 +210,7 @@ class Recovery:
                 schedule_to_close_timeout=max(ALL_TRIES, within),
                 heartbeat_timeout=self._terms.heartbeat_timeout,
                 retry_policy=MUTATION_RETRIES,
-                summary=f"{request.incident_id} {' '.join(request.nodes)}".strip(),
+                summary=mutation_in_words(name, self._job, request.nodes),
             )
         except ActivityError as error:
             raise_if_cancelled(error)
@@ -250,7 +253,7 @@ class Recovery:
             request,
             WatchResult,
             heartbeat_timeout=self._terms.heartbeat_timeout,
-            summary=f"attempt {request.attempt.restart_count}",
+            summary=one_line(f"verify {self._job}: attempt {request.attempt.restart_count} {_VERIFIED[request.until]}"),
             failed=lambda why: self._story.step(f"{name}_failed", why),
         )
 
@@ -271,6 +274,15 @@ class Recovery:
                 return
         self._story.step(f"not_{milestone}", what)
         self._story.state(OutcomeState.NO_PROGRESS, what)
+
+
+_VERIFIED: Mapping[WatchUntil, str] = {
+    WatchUntil.SYMPTOM: "goes on",
+    WatchUntil.RUNNING: "runs",
+    WatchUntil.STEPPING: "makes steps",
+    WatchUntil.CHECKPOINT: "writes a newer checkpoint",
+}
+"""What an attempt is looked at for, as the Temporal UI tells it."""
 
 
 def _milestone_in_words(milestone: Milestone, seen: WatchResult, request: WatchRequest) -> str:

@@ -32,10 +32,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decision import DecisionDesk
     from workflows.judging import Judging
     from workflows.left_alone import compared, left_alone, withheld
-    from workflows.memory import Memory
+    from workflows.memory import Memory, memo_of_next_run
     from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
     from workflows.state import HELD_BY_GUARD_RAILS, Stage, TrainingJobState
-    from workflows.visibility import watching_in_words
+    from workflows.visibility import job_in_words, one_line, watching_in_words
     from workflows.watch import LONGEST_WATCH, keep_watching
 
 BACKSTAY = "backstay"
@@ -99,7 +99,7 @@ class TrainingJob:
             ),
             WatchResult,
             heartbeat_timeout=state.terms.heartbeat_timeout,
-            summary=f"attempt {state.attempt.restart_count}",
+            summary=one_line(f"watch {job_in_words(self._memory.job_now())}, attempt {state.attempt.restart_count}"),
             failed=self._memory.warn,
         )
         self._memory.saw(seen)
@@ -150,13 +150,13 @@ class TrainingJob:
         recommendation = proposal.recommendation
         expires_at = recommendation.expires_at or workflow.now() + WITHOUT_EXPIRY
         self._desk.open(recommendation, proposal.approvers)
-        self._memory.enter(Stage.AWAITING_DECISION, f"{recommendation.action}: {recommendation.why}")
-        change = asyncio.create_task(self._change_until(expires_at, "watching on while a person decides"))
+        self._memory.enter(Stage.AWAITING_DECISION, f"{recommendation.action.in_words}: {recommendation.why}")
+        change = asyncio.create_task(self._change_until(expires_at, "while a person decides"))
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: self._desk.decision is not None or _says_more(change),
                 timeout=max(expires_at - workflow.now(), timedelta(0)),
-                timeout_summary=f"expires: {recommendation.expiry_reason}",
+                timeout_summary=one_line(f"approval expires: {recommendation.expiry_reason}"),
             )
         # A person was told that the decision counts, so it goes before whatever came in the same moment.
         if self._desk.decision is not None:
@@ -171,14 +171,14 @@ class TrainingJob:
         change.cancel()
         return decision
 
-    async def _change_until(self, until: datetime, summary: str) -> Change:
-        """What somebody else, or the job itself, does to a job whose fault is known."""
+    async def _change_until(self, until: datetime, why: str) -> Change:
+        """What somebody else, or the job itself, does to a job whose fault is known. `why` it is watched, as the Temporal UI tells it."""
         return await keep_watching(
             Detect.watch_for_change.__name__,
             self._memory.change_request(until),
             Change,
             heartbeat_timeout=self._memory.state.terms.heartbeat_timeout,
-            summary=summary,
+            summary=one_line(f"watch {job_in_words(self._memory.job_now())} {why}"),
             failed=self._memory.warn,
         )
 
@@ -201,7 +201,7 @@ class TrainingJob:
     async def _act(self, proposal: Proposal) -> bool:
         """Reschedule, then verify."""
         self._memory.enter(Stage.ACTING, proposal.recommendation.why)
-        recovery = Recovery(self._memory.story(), self._memory.state.terms)
+        recovery = self._recovery()
         request = self._memory.mutation_request(proposal)
         if proposal.recommendation.action is Action.STOP:
             await recovery.cancel(request, proposal.recommendation.why)
@@ -216,6 +216,9 @@ class TrainingJob:
         ours = restarted.acted or restarted.placed
         hand = "" if restarted.acted else DELAY_GIVEN_BACK if restarted.placed else ANOTHER_HAND
         return await self._verify(recovery, off=request.nodes if ours else (), hand=hand)
+
+    def _recovery(self) -> Recovery:
+        return Recovery(self._memory.story(), self._memory.state.terms, job_in_words(self._memory.job_now()))
 
     async def _verify(self, recovery: Recovery, *, off: tuple[str, ...] = (), hand: str) -> bool:
         """Only a checkpoint newer than the one before the fault makes an attempt `recovered`."""
@@ -258,7 +261,7 @@ class TrainingJob:
     async def _verify_others(self) -> bool:
         """Another hand restarted the job: what follows is verified all the same, credited to that hand, and compared."""
         self._memory.next_attempt(self._memory.state.job)
-        goes_on = await self._verify(Recovery(self._memory.story(), self._memory.state.terms), hand=ANOTHER_HAND)
+        goes_on = await self._verify(self._recovery(), hand=ANOTHER_HAND)
         recommendation = self._memory.incident().recommendation
         if recommendation is not None:
             self._memory.story().step("compared", compared(recommendation, self._memory.state.attempt.nodes))
@@ -272,7 +275,7 @@ class TrainingJob:
             return True
         self._memory.enter(Stage.FOLLOWING, "the job has ended; watching what is done about it until Slurm forgets it")
         while True:
-            change = await self._change_until(workflow.now() + LONGEST_WATCH, "until requeued or forgotten")
+            change = await self._change_until(workflow.now() + LONGEST_WATCH, "until it is requeued or forgotten")
             self._memory.saw_change(change)
             match change.kind:
                 case ChangeKind.REQUEUED | ChangeKind.STARTED:
@@ -328,7 +331,7 @@ class TrainingJob:
     async def _pass_on(self) -> None:
         """Continue as new: the next run starts with this state and an empty history."""
         await workflow.wait_condition(workflow.all_handlers_finished)
-        workflow.continue_as_new(self._memory.state)
+        workflow.continue_as_new(self._memory.state, memo=memo_of_next_run(workflow.info(), workflow.memo()))
 
     async def _end(self, seen: WatchResult) -> TrainingJobState:
         words = seen.summary or f"the job ended: {seen.job.state if seen.job else 'Slurm no longer knows it'}"

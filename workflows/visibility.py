@@ -3,12 +3,13 @@
 Search attributes are not encrypted (Temporal's documentation), so they hold names and slugs only, never log text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
-from activities.records import Action, Incident, JobKey
+from activities.records import Action, Incident, Job, JobKey, Recommendation
 from workflows.state import Stage, TrainingJobState
 
 CLUSTER = SearchAttributeKey.for_keyword("BackstayCluster")
@@ -106,22 +107,106 @@ def watching_in_words(state: TrainingJobState) -> str:
     return f"the {kinds} told of stands; watching for anything else"
 
 
-def details_of(state: TrainingJobState) -> str:
-    """Where the job stands, in a few lines of Markdown for the workflow's page."""
-    summary = plain_markdown(state.summary)
-    lines = [f"**{state.stage.replace('_', ' ')}**: {summary}" if summary else f"**{state.stage}**"]
-    lines.append(f"attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}; mode {state.mode}")
+def details_of(state: TrainingJobState, runs: Mapping[str, str] | None = None) -> str:
+    """Where the job stands, in a few lines of Markdown for the workflow's page; `runs`: the links of `earlier_runs`."""
+    stage, summary = state.stage.replace("_", " "), plain_markdown(state.summary)
+    lines = [f"**{stage}**: {summary}" if summary else f"**{stage}**"]
+    job = job_in_words(state.job or Job(job_id=state.key.job_id, numeric_id=0))
+    lines.append(f"{job}, attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}; mode {state.mode}")
     if state.incidents:
         lines.append(_incident_in_words(state.incidents[-1], waiting=state.stage is Stage.AWAITING_DECISION))
     lines.extend(f"warning: {plain_markdown(warning)}" for warning in state.warnings[-3:])
+    if runs:
+        lines.append("earlier in this job's story: " + " · ".join(f"[the {which}]({link})" for which, link in runs.items()))
     return "\n\n".join(lines)
 
 
 def _incident_in_words(incident: Incident, *, waiting: bool) -> str:
-    words = f"{incident.id}: {incident.symptom.kind}, {incident.diagnosis.domain}/{incident.diagnosis.cause}"
+    words = f"{fault_in_words(incident)}: {incident.diagnosis.domain}/{incident.diagnosis.cause}"
     recommendation = incident.recommendation
     if recommendation and recommendation.action is not Action.NONE:
-        words += f" → {recommendation.action} {', '.join(recommendation.exclude_nodes)}".rstrip()
+        words += f" → {recommendation.in_short}"
         if waiting:
             words += f" (digest `{recommendation.digest}`, expires {recommendation.expires_at})"
     return words
+
+
+# ------------------------------------------------------------------------------------------------ a job's runs, by link
+
+
+def run_link(namespace: str, workflow_id: str, run_id: str) -> str:
+    """The page of one run in whichever Temporal UI this is read in: an address without its host."""
+    return f"/namespaces/{quote(namespace, safe='')}/workflows/{quote(workflow_id, safe='')}/{quote(run_id, safe='')}/history"
+
+
+def earlier_runs(*, namespace: str, workflow_id: str, first: str, before: str | None) -> Mapping[str, str]:
+    """Links to the run that this one continues and to the first of the job's story, each once; none in the first run itself.
+
+    Args:
+        first: run ID of the first run of the chain.
+        before: run ID of the run that was continued as this one, or None.
+    """
+    found = {"first run": first} if before else {}
+    if before and before != first:
+        found["run before"] = before
+    return {which: run_link(namespace, workflow_id, run_id) for which, run_id in found.items()}
+
+
+# ------------------------------------------------------------------------------------------------ activities, in words
+
+MOST_NAME_BYTES = 48
+"""Of a job's name where a sentence goes on beside it: act, verdict, nodes and job ID must stay within `MOST_SUMMARY_BYTES`."""
+
+MOST_NODES_BYTES = 40
+MOST_NODES_NAMED = 5
+
+
+def name_in_words(job: Job) -> str:
+    """The job's name, which is its user's own words, as one line that means itself. The Temporal UI is told no name in any other way."""
+    return one_line(plain_markdown(" ".join(job.name.split())), MOST_NAME_BYTES).strip()
+
+
+def job_in_words(job: Job) -> str:
+    """`train-7b (job 1234)`: how each summary names the job."""
+    name = name_in_words(job)
+    return f"{name} (job {job.job_id})" if name else f"job {job.job_id}"
+
+
+def fault_in_words(incident: Incident) -> str:
+    """`crash after iteration 120`."""
+    kind, reached = incident.symptom.kind.replace("_", " "), incident.progress.iteration
+    return kind if reached is None else f"{kind} after iteration {reached}"
+
+
+def verdict_in_words(incident: Incident) -> str:
+    """`ecc_uncorrectable, suspect node-003`."""
+    suspects = incident.attribution.nodes
+    return incident.diagnosis.cause + (f", suspect {nodes_in_words(suspects)}" if suspects else ", nobody suspected")
+
+
+def nodes_in_words(nodes: tuple[str, ...]) -> str:
+    """The first few by name, the rest counted."""
+    named, rest = one_line(", ".join(nodes[:MOST_NODES_NAMED]), MOST_NODES_BYTES), len(nodes) - MOST_NODES_NAMED
+    return named + (f" and {rest} more" if rest > 0 else "")
+
+
+def wish_in_words(recommendation: Recommendation) -> str:
+    """`restart excluding node-003`, of many nodes the first few."""
+    return f"{recommendation.action.in_words} {nodes_in_words(recommendation.exclude_nodes)}".rstrip()
+
+
+_MUTATIONS: Mapping[str, str] = {
+    "requeue_job": "requeue {job}",
+    "confirm_pending": "wait until {job} is pending",
+    "exclude_nodes": "write exclusions: {nodes}, for {job}",
+    "expedite": "start {job} now: Slurm's requeue delay is given back",
+    "release_job": "release {job} from Backstay's own hold",
+    "cancel_job": "cancel {job}",
+    "drain_nodes": "drain {nodes}, suspected in {job}",
+}
+
+
+def mutation_in_words(name: str, job: str, nodes: tuple[str, ...]) -> str:
+    """What a mutation of Slurm does to the job, which comes as `job_in_words` says it."""
+    words = _MUTATIONS.get(name, f"{name.replace('_', ' ')}: {{job}}")
+    return one_line(words.format(job=job, nodes=nodes_in_words(nodes)))

@@ -48,7 +48,7 @@ async def keep_watching(
         except ActivityError as error:
             raise_if_cancelled(error)
             failed(f"{name} failed and is started again every {AGAIN_AFTER}: {error.cause or error}"[:300])
-            await workflow.sleep(AGAIN_AFTER)
+            await workflow.sleep(AGAIN_AFTER, summary=f"{name} failed; it is started again after this")
         else:
             return found
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
@@ -18,7 +19,21 @@ class Action(StrEnum):
     RESTART = "restart"  # requeue, and give Slurm's requeue delay back
     RESTART_EXCLUDING = "restart_excluding"  # the same, off the nodes named
     STOP = "stop"  # no restart: it would end in the same way
-    HOLD = "hold"  # a person decides what to do
+    HOLD = "hold"  # a person decides what to do; never `scontrol hold`, so people are not told it by this name
+
+    @property
+    def in_words(self) -> str:
+        """As people are told it: `restart excluding`, `leave to a person`."""
+        return _ACTION_WORDS[self]
+
+
+_ACTION_WORDS: Mapping[Action, str] = {
+    Action.NONE: "nothing to do",
+    Action.RESTART: "restart",
+    Action.RESTART_EXCLUDING: "restart excluding",
+    Action.STOP: "do not restart",
+    Action.HOLD: "leave to a person",
+}
 
 
 class Recommendation(Record):
@@ -33,14 +48,14 @@ class Recommendation(Record):
     expiry_reason: str = ""
     needs_approval: bool = Field(default=False, description="a guard or a disagreement asks for a person, whatever the mode")
     short_of_nodes: bool = Field(
-        default=False, description="held because too few nodes would remain as they stood then; they may come back"
+        default=False, description="left to a person because too few nodes would remain as they stood then; they may come back"
     )
     digest: str = ""
 
     @property
     def in_short(self) -> str:
-        """The action and what it excludes: `restart_excluding node-002`."""
-        return " ".join([self.action, *self.exclude_nodes])
+        """The action and what it excludes, in words: `restart excluding node-002`."""
+        return f"{self.action.in_words} {', '.join(self.exclude_nodes)}".rstrip()
 
     def sealed(self, *, incident_id: str, restart_count: int) -> "Recommendation":
         """The same recommendation with its digest: 12 hex digits over what would be done to which attempt, and why.
