@@ -130,6 +130,8 @@ class Spoken(NamedTuple):
     cause: str
     action: Action
     words: str
+    decides: str = ""
+    """The rule that decides the plain case, by the name people see."""
 
 
 def in_words(rules: Sequence[Rule], by_domain: Mapping[str, Sequence[str]] | None = None) -> list[Spoken]:
@@ -151,6 +153,7 @@ def _vocabulary() -> Mapping[str, Sequence[str]]:
 
 def _spoken(rules: Sequence[Rule], domain: Domain, cause: str) -> Spoken:
     plain: Action | None = None
+    decides = ""
     phrases: list[str] = []
     for name, rule in _named(rules):
         if not (_any_of(rule.when.domain, [domain]) and _any_of(rule.when.cause, [cause])):
@@ -159,14 +162,15 @@ def _spoken(rules: Sequence[Rule], domain: Domain, cause: str) -> Spoken:
             continue  # true of every cause; saying it 130 times helps nobody
         conditions = _conditions(rule.when)
         if plain is None and _holds_plainly(rule.when):
-            plain = rule.do
+            plain, decides = rule.do, name
         phrases.append(f"{' and '.join(conditions) or ('otherwise' if phrases else 'always')}: {_act(rule)} [{name}]")
         if not conditions:
             break
     else:
-        plain = plain or _LAST_RESORT.do
+        if plain is None:
+            plain, decides = _LAST_RESORT.do, _LAST_RESORT.name or ""
         phrases.append(f"otherwise: {_LAST_RESORT.do.in_words} [{_LAST_RESORT.name}]")
-    return Spoken(cause, plain or _LAST_RESORT.do, "; ".join(phrases))
+    return Spoken(cause, plain or _LAST_RESORT.do, "; ".join(phrases), decides)
 
 
 def _act(rule: Rule) -> str:

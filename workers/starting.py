@@ -70,7 +70,7 @@ async def start_watching(client: Client, configuration: Configuration, newcomer:
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             search_attributes=at_first(state.key, state.attempt.nodes),
             memo={
-                "job": f"{newcomer.job.job_id} {name_in_words(newcomer.job)}".rstrip(),
+                "job": f"{newcomer.job.job_id} {name}".rstrip(),
                 "user": newcomer.job.user,
                 "cluster": state.key.cluster,
             },

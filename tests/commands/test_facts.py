@@ -6,7 +6,7 @@ from activities.records import DecisionRequest, as_json
 from tests.builders import NOON, a_decision, a_key, a_recommendation, after, an_incident
 from tests.commands.histories import History
 from tests.commands.states import a_state
-from workers.commands.audit import exported, in_one_line
+from workers.commands.audit import exported, in_words
 from workers.commands.facts import facts_of, predecessor_run_id
 from workers.commands.lookup import state_of
 
@@ -28,7 +28,7 @@ def test_records_are_told_in_words() -> None:
     )  # fmt: skip
     told = {fact.name: fact.text for fact in facts_of(history.written())}
     assert told["workflow_started"] == "job 17 of alpha, mode auto, watching"
-    assert told["recommend_completed"].startswith("restart_excluding without node-002 [")
+    assert told["recommend_completed"].startswith("restart excluding node-002 [")
     assert told["update_decide_accepted"] == "bob approves abc"
     assert told["update_decide_completed"] == "approved by bob: go on"
 
@@ -60,8 +60,10 @@ def test_what_is_encrypted_stays_closed_and_says_so() -> None:
 
 def test_log_text_cannot_forge_another_line() -> None:
     fact = facts_of(History().activity("diagnose", result="first\n#99  forged\x1b[2J").written())[-1]
-    assert "\n" not in in_one_line(fact)
-    assert "\x1b" not in in_one_line(fact)
+    for width in (None, 80):
+        told = "".join(in_words(fact, width))
+        assert "\n" not in told
+        assert "\x1b" not in told
 
 
 def test_an_unknown_shape_is_shown_as_shortened_json() -> None:

@@ -14,9 +14,11 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.discover import Discovered
 from activities.records import Cursor, Progress
-from tests.builders import NOON
+from tests.builders import NOON, an_attempt
+from tests.commands.states import a_state
 from workers.commands.errors import CommandFailed
-from workers.commands.lookup import discovery_troubles, find_job, live_from, troubles_in, unwatched
+from workers.commands.lookup import Live, blindness, discovery_troubles, find_job, live_from, troubles_in, unwatched
+from workflows.state import Stage
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -47,7 +49,17 @@ def a_step(*, attempt: int, failed: str | None) -> PendingActivityInfo:
 def test_a_watch_tells_its_progress_and_what_it_cannot_see() -> None:
     live = live_from([a_watch(blind=SILENT)])
     assert live.progress is not None
-    assert (live.progress.iteration, live.warnings) == (40, (SILENT,))
+    assert (live.progress.iteration, live.warnings, live.blind) == (40, (SILENT,), SILENT)
+
+
+def test_what_a_job_cannot_be_seen_by_is_what_its_present_watch_says() -> None:
+    passed_on = a_state(cursor=Cursor(restart_count=0, blind=SILENT))
+    assert blindness(passed_on, live_from([a_watch(blind="another")])) == "another"
+    assert blindness(passed_on, live_from([a_watch()])) is None, "it sees again"
+    assert blindness(passed_on, Live()) == SILENT, "the watch has not told anything yet"
+    assert blindness(a_state(attempt=an_attempt(restart_count=1), cursor=passed_on.cursor), Live()) is None
+    assert blindness(a_state(stage=Stage.FOLLOWING, cursor=passed_on.cursor), Live()) is None
+    assert blindness(a_state(), Live()) is None
 
 
 def test_the_progress_of_the_attempt_before_is_not_told_as_that_of_one_that_waits_to_run() -> None:

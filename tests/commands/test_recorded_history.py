@@ -41,7 +41,7 @@ def test_symptom_cause_suspect_and_grounds_are_told(facts: dict[str, Fact]) -> N
     assert facts["watch_attempt_completed"].text.startswith("symptom: crash since 2026-")
     assert facts["diagnose_completed"].text.startswith("hardware/ecc_uncorrectable at confidence 0.92")
     assert "node node-002" in facts["diagnose_completed"].text
-    assert "restart_excluding without node-002" in facts["recommend_completed"].text
+    assert "restart excluding node-002" in facts["recommend_completed"].text
 
 
 def test_the_approval_names_who_and_which_digest(facts: dict[str, Fact]) -> None:

@@ -80,6 +80,16 @@ def test_jobs_tells_which_recommendation_waits_for_a_person() -> None:
     assert row["needs_you"] == "decision"
 
 
+def test_a_blind_watch_says_so_in_its_row_and_not_that_no_fault_was_seen() -> None:
+    row = job_row(a_state(), blind="progress cannot be seen; crashes only")
+    assert (row["blind"], row["summary"]) == (
+        "progress cannot be seen; crashes only",
+        "cannot be seen: progress cannot be seen; crashes only",
+    )
+    assert (job_row(a_state())["blind"], job_row(a_state())["summary"]) == (None, "no fault seen")
+    assert job_row(a_state(stage=Stage.ENDED, summary="it completed"), blind="no log")["summary"] == "it completed"
+
+
 def test_a_decided_recommendation_is_not_offered_again() -> None:
     decided = Decision(kind=DecisionKind.APPROVED, actor="alice", at=after(5))
     row = job_row(a_state(stage=Stage.AWAITING_DECISION, incidents=(an_incident(recommendation=a_recommendation(), decision=decided),)))

@@ -60,7 +60,7 @@ async def _what_the_team_does_is_compared(site: Site, run: Training, broken: str
     assert incident.outcome.state is OutcomeState.RECOVERED
     assert "another hand" in incident.outcome.summary
     compared = next(step.detail for step in incident.outcome.steps if step.name == "compared")
-    assert f"would have: restart_excluding {broken}" in compared
+    assert f"would have: restart excluding {broken}" in compared
     assert (await site.slurm_job(run.job_id))["ExcNodeList"] == "(null)"
     assert set(await site.activities(run.job_id)) <= READING_ONLY
 

@@ -1,10 +1,12 @@
 """`backstay audit JOB`: what happened, from the workflow history alone, one line a fact with its event ID."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.cells import cell_len
 from temporalio.client import WorkflowHistory
 
 from activities.configuration import Configuration
@@ -14,8 +16,10 @@ from workers.commands.errors import BadUsage
 from workers.commands.facts import Fact, facts_of
 from workers.commands.lookup import find_job, run_chain
 from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, run
-from workers.commands.terminal import complain, print_json_line, tell
+from workers.commands.terminal import complain, print_json_line, printable, tell, window
 from workers.commands.words import clock
+
+BENEATH = " " * 7  # as far in as the time stands
 
 
 def audit(
@@ -36,7 +40,8 @@ def audit(
         if as_json:
             print_json_line(plain(fact))
         else:
-            tell(in_one_line(fact))
+            for line in in_words(fact, window()):
+                tell(line)
     if note:
         complain(note)
 
@@ -61,6 +66,15 @@ def exported(path: Path, job_id: str) -> WorkflowHistory:
         raise BadUsage(f"{path} is no exported workflow history ({error}); export it with `temporal workflow show -o json`") from error
 
 
-def in_one_line(fact: Fact) -> str:
-    """`#event  time  fact  words`; the run is told where a run begins, not on every line."""
-    return f"#{fact.event_id:<5} {clock(fact.at)}  {fact.name}" + (f"  {fact.text}" if fact.text else "")
+def in_words(fact: Fact, width: int | None) -> Iterator[str]:
+    """`#event  time  fact  words`, on one line in a pipe; in a window of `width` columns the words go beneath where they do not fit.
+    The run is told where a run begins, not on every line."""
+    head = f"#{fact.event_id:<5} {clock(fact.at)}  {fact.name}"
+    words = printable(fact.text)
+    if not words:
+        yield head
+    elif width is None or cell_len(f"{head}  {words}") <= width:
+        yield f"{head}  {words}"
+    else:
+        yield head
+        yield f"{BENEATH}{words}"

@@ -6,7 +6,7 @@ from workers.commands.checks import Check, Status, all_checks
 from workers.commands.controller import CommandController
 from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
-from workers.commands.terminal import print_json, screen
+from workers.commands.terminal import print_json, tell
 from workers.reaching import scheduler_of, transport_of
 
 MARKS = {Status.OK: "ok     ", Status.WARNING: "warning", Status.FAILED: "FAILED "}
@@ -21,7 +21,7 @@ def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         print_json([check.model_dump(mode="json") for check in checks])
     else:
         for check in checks:
-            screen().print(in_one_line(check))
+            tell(in_one_line(check))
     if any(check.status is Status.FAILED for check in checks):
         raise typer.Exit(ExitCode.BAD)
 

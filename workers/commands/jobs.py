@@ -1,82 +1,98 @@
-"""`backstay jobs`: every watched job of the cluster and where it stands."""
+"""`backstay jobs`: every watched job of the cluster and where it stands, once or again and again (`--watch`)."""
 
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
+from temporalio.client import Client
 
 from activities.configuration import Configuration
-from activities.slurm.hostlist import collect
 from workers.client import connect
+from workers.commands.errors import BadUsage
+from workers.commands.job_table import as_lines, counts_in_words, first_things_first, warnings_in_words
 from workers.commands.lookup import Found, discovery_troubles, read_jobs
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
-from workers.commands.shapes import Json, job_row, pending_recommendation, warnings_of
-from workers.commands.terminal import complain, print_json, printable, screen, tell
-from workers.commands.words import action_in_words, clipped
+from workers.commands.refreshing import keep_fresh
+from workers.commands.shapes import job_row
+from workers.commands.terminal import complain, print_json, tell, window
+from workflows.state import Stage
 
-LONGEST_NAME = 40  # letters; Slurm takes names of a thousand, and one of them would push every other column off the screen
+UserOption = Annotated[list[str] | None, typer.Option("--user", help="Only this user's jobs; may be given again.", show_default=False)]
+StateOption = Annotated[
+    list[Stage] | None, typer.Option("--state", help="Only jobs in this state; may be given again.", show_default=False)
+]
 
 
 def jobs(
+    *,
     config: ConfigOption = None,
     include_closed: Annotated[bool, typer.Option("--all", help="Also jobs that are no longer watched.")] = False,
+    user: UserOption = None,
+    state: StateOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay and keep the list fresh until Ctrl-C; needs a terminal.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the watched jobs, newest first, and which of them need you: to decide, or because nothing was done."""
+    """List the watched jobs, those that need you first: to decide, or because nothing was done; then the newest."""
     configuration = open_configuration(config)
-    found, problems = run(_read(configuration, include_closed))
+    # A job that has ended is no longer watched, so whoever asks for ended ones asks for those too.
+    wanted = Wanted(users=tuple(user or ()), states=tuple(state or ()), include_closed=include_closed or Stage.ENDED in (state or ()))
+    if watch:
+        if as_json or not sys.stdout.isatty():
+            raise BadUsage("--watch needs a terminal; a program calls `backstay jobs --json` as often as it needs the answer")
+        run(_watch(configuration, wanted))
+        return
+    found, problems = run(_read_once(configuration, wanted))
     for problem in problems:
         complain(problem)
     if as_json:
-        print_json([job_row(each.state, each.progress, each.warnings) for each in found])
+        print_json([job_row(each.state, each.progress, each.warnings, blind=each.blind) for each in found])
         return
-    if not found:
-        tell(f"No job of cluster {configuration.cluster.name} is watched now.")
-        return
-    screen(wide=True).print(as_table(found))
-    for each in found:
-        for warning in warnings_of(each.state, each.warnings):
-            tell(f"warning: job {each.state.key.job_id}: {warning}")
+    for line in in_words(found, wanted, configuration.cluster.name, window()):
+        tell(line)
 
 
-async def _read(configuration: Configuration, include_closed: bool) -> tuple[list[Found], list[str]]:
+@dataclass(frozen=True)
+class Wanted:
+    """Which jobs of the cluster are listed; nothing named: all."""
+
+    users: tuple[str, ...] = ()
+    states: tuple[Stage, ...] = ()
+    include_closed: bool = False
+
+    def holds(self, found: Found) -> bool:
+        user = found.state.job.user if found.state.job else ""
+        return (not self.users or user in self.users) and (not self.states or found.state.stage in self.states)
+
+
+async def _read_once(configuration: Configuration, wanted: Wanted) -> tuple[list[Found], list[str]]:
+    return await _read(await connect(configuration), configuration.cluster.name, wanted)
+
+
+async def _read(client: Client, cluster: str, wanted: Wanted) -> tuple[list[Found], list[str]]:
+    found, problems = await read_jobs(client, cluster, include_closed=wanted.include_closed)
+    listed = first_things_first([each for each in found if wanted.holds(each)])
+    return listed, [*problems, *await discovery_troubles(client, cluster)]
+
+
+async def _watch(configuration: Configuration, wanted: Wanted) -> None:
     client, cluster = await connect(configuration), configuration.cluster.name
-    found, problems = await read_jobs(client, cluster, include_closed=include_closed)
-    return found, [*problems, *await discovery_troubles(client, cluster)]
+
+    async def look() -> list[str]:
+        found, problems = await _read(client, cluster, wanted)
+        return [*(f"backstay: {problem}" for problem in problems), *in_words(found, wanted, cluster, window())]
+
+    await keep_fresh(look, title=f"cluster {cluster}")
 
 
-def as_table(found: list[Found]) -> Table:
-    """One row a job, each on one line; what waits for a person names its digest, what was left to one says why.
-
-    Only the last column gives way to a narrow window. rich shrinks columns that may wrap before any other, and all alike where none may:
-    so the column may and its cells do not."""
-    table = Table(box=None)
-    for heading in ("JOB", "NAME", "USER", "STATE", "NEEDS YOU", "MODE", "TRY", "ITERATION", "CHECKPOINT", "NODES"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column(Text("WHERE IT STANDS", no_wrap=True))
-    for each in found:
-        row = job_row(each.state, each.progress)
-        pending = pending_recommendation(each.state)
-        nodes = row["job"]["nodes"]
-        table.add_row(
-            row["job"]["job_id"],
-            clipped(row["job"]["name"], LONGEST_NAME),
-            row["job"]["user"],
-            row["state"],
-            row["needs_you"] or "-",
-            row["mode"],
-            *("-" if row[name] is None else str(row[name]) for name in ("attempt", "iteration", "checkpoint_iteration")),
-            collect(nodes) if nodes else "-",
-            Text(
-                printable(f"{pending.digest}: {action_in_words(pending)}? {row['outcome']}".strip() if pending else _standing(row)),
-                no_wrap=True,
-                overflow="ellipsis",
-            ),
-        )
-    return table
-
-
-def _standing(row: Json) -> str:
-    """Where a job with nothing to decide stands: why nothing was done, where that is what a person has to mend."""
-    return f"{row['needs_you']}: {row['outcome']}" if row["needs_you"] and row["outcome"] else str(row["summary"])
+def in_words(found: Sequence[Found], wanted: Wanted, cluster: str, width: int | None) -> Iterator[str]:
+    """The list for people: in columns, then how many need them, then what is amiss. `width`: of their window, None for a pipe."""
+    if not found:
+        narrowed = " and fits --user and --state" if wanted.users or wanted.states else ""
+        yield f"No job of cluster {cluster} is watched now{narrowed}."
+        return
+    yield from as_lines(found, width)
+    if width is not None:  # a program counts the lines itself
+        yield counts_in_words(found)
+    yield from warnings_in_words(found)

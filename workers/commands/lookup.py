@@ -48,6 +48,8 @@ class Found:
     progress: Progress
     warnings: tuple[str, ...] = ()
     from_worker: bool = True
+    blind: str | None = None
+    """What its watch cannot see at present."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,9 @@ class Live:
 
     progress: Progress | None = None
     warnings: tuple[str, ...] = ()
+    watches: bool = False
+    """A watch has told where it stands, so `blind` is what there is to say."""
+    blind: str | None = None
 
 
 def _quoted(text: str) -> str:
@@ -105,7 +110,8 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     state = await queried(handle) if ask_worker else None
     if state is not None:
         live = await _live(handle, state.attempt.restart_count) if is_open else Live()
-        return Found(execution.id, state, live.progress or state.progress, (*unwatched(execution.status), *live.warnings))
+        warnings = (*unwatched(execution.status), *live.warnings)
+        return Found(execution.id, state, live.progress or state.progress, warnings, blind=blindness(state, live))
     state = await _state_in_history(handle)
     if not is_open:
         return Found(execution.id, state, state.progress, unwatched(execution.status), from_worker=False)
@@ -114,7 +120,16 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     if stage is not None and stage in Stage.__members__.values():
         state = state.model_copy(update={"stage": Stage(stage)})
     live = await _live(handle, state.attempt.restart_count)
-    return Found(execution.id, state, live.progress or state.progress, (NO_WORKER, *live.warnings), from_worker=False)
+    warnings, blind = (NO_WORKER, *live.warnings), blindness(state, live)
+    return Found(execution.id, state, live.progress or state.progress, warnings, from_worker=False, blind=blind)
+
+
+def blindness(state: TrainingJobState, live: Live) -> str | None:
+    """What the watch of this attempt cannot see: as it tells itself, or, before it has told anything, as it was passed on. Pure."""
+    if live.watches:
+        return live.blind
+    told = state.cursor if state.stage is Stage.WATCHING else None
+    return told.blind if told is not None and told.restart_count == state.attempt.restart_count else None
 
 
 def unwatched(status: WorkflowExecutionStatus | None) -> tuple[str, ...]:
@@ -224,6 +239,8 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
     """The same from the server's description. `restart_count` is the attempt's: one that still waits to run carries on the cursor of the
     one before, whose progress is not its own. Pure."""
     progress: Progress | None = None
+    blind: str | None = None
+    watches = False
     warnings: list[str] = []
     for each in pending:
         cursor = _cursor_in(each)
@@ -231,7 +248,9 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
             has_begun = cursor.progress.phase_since is not None or cursor.progress.iteration is not None
             if has_begun and cursor.restart_count >= restart_count:
                 progress = progress or cursor.progress
+            watches = True
             if cursor.blind:
+                blind = blind or cursor.blind
                 warnings.append(cursor.blind)
         # A watch that runs has got over its last failure, perhaps weeks ago; a short step that is tried again has not.
         waits = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -239,7 +258,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
             tries = "once" if each.attempt <= 2 else f"{each.attempt - 1} times"
             goes_on = "waits for a worker" if cursor is not None else "is tried again"
             warnings.append(f"{each.activity_type.name} failed {tries} and {goes_on}: {failure_in_words(each.last_failure)}")
-    return Live(progress, tuple(dict.fromkeys(warnings)))
+    return Live(progress, tuple(dict.fromkeys(warnings)), watches, blind)
 
 
 async def discovery_troubles(client: Client, cluster: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ COMMANDS = {
     "demo": ("demo", "Watch a training job break and come back: private Slurm, embedded Temporal, one broken GPU, a new checkpoint."),
     "up": ("up", "Run everything for one Slurm cluster on this machine until SIGINT or SIGTERM; start it again and it goes on."),
     "worker": ("worker", "Run a worker until SIGINT or SIGTERM. Start as many as you like, on machines that reach Slurm and the logs."),
-    "jobs": ("jobs", "List the watched jobs, newest first, and which of them need you: to decide, or because nothing was done."),
+    "jobs": ("jobs", "List the watched jobs, those that need you first: to decide, or because nothing was done; then the newest."),
     "show": ("show", "Show where a job stands and every incident it had: symptom, cause, suspects, recommendation, decision, outcome."),
     "approve": ("approve", "Approve the recommendation that waits for this job; Backstay then acts on it."),
     "reject": ("approve", "Reject the recommendation that waits for this job; Backstay leaves the job alone and goes on watching."),

@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from activities.records import Action
+
 LONGEST = 240  # characters of JSON shown for what no row recognises
 
 Shape = Mapping[str, Any]
@@ -69,9 +71,14 @@ def _suspect(suspect: Shape) -> str:
 
 
 def _recommendation(recommendation: Shape) -> str:
-    excluded = f" without {', '.join(recommendation['exclude_nodes'])}" if recommendation.get("exclude_nodes") else ""
+    nodes = f" {', '.join(recommendation['exclude_nodes'])}" if recommendation.get("exclude_nodes") else ""
     digest = f" [{recommendation['digest']}]" if recommendation.get("digest") else ""
-    return f"{recommendation['action']}{excluded}{digest} by rule {recommendation['rule']}: {recommendation['why']}"
+    return f"{_action(recommendation['action'])}{nodes}{digest} by rule {recommendation['rule']}: {recommendation['why']}"
+
+
+def _action(name: str) -> str:
+    """An act in words; one that this version does not know, by its name."""
+    return Action(name).in_words if name in set(Action) else name
 
 
 def _proposal(proposal: Shape) -> str:

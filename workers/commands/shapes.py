@@ -67,14 +67,21 @@ def warnings_of(state: TrainingJobState, extra_warnings: Sequence[str] = ()) -> 
     return tuple(dict.fromkeys((*state.warnings, *extra_warnings)))
 
 
-def job_row(state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = ()) -> Json:
-    """One element of the list that `jobs --json` prints: the document's head, without the incidents themselves."""
+def job_row(
+    state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = (), *, blind: str | None = None
+) -> Json:
+    """One element of the list that `jobs --json` prints: the document's head, without the incidents themselves.
+
+    Args:
+        blind: what the watch cannot see at present. Its summary then says that, and not that no fault was seen.
+    """
     document = job_document(state, progress, extra_warnings)
     incidents = document.pop("incidents")
     pending = pending_recommendation(state)
     return {
         **document,
-        "summary": state.summary,
+        "summary": state.summary if blind is None or state.stage is not Stage.WATCHING else unseen(blind),
+        "blind": blind,
         "incidents": len(incidents),
         # By the stage, not by `pending`: without a worker the stage is known and the recommendation is not.
         "needs_approval": state.stage is Stage.AWAITING_DECISION,
@@ -82,6 +89,11 @@ def job_row(state: TrainingJobState, progress: Progress | None = None, extra_war
         "needs_you": need.value if (need := needs_you(state, progress or state.progress)) else None,
         "outcome": state.incidents[-1].outcome.summary if state.incidents else None,
     }
+
+
+def unseen(blind: str) -> str:
+    """What is said of a watch that cannot see all: that it saw no fault would read as if all were well."""
+    return f"cannot be seen: {blind}"
 
 
 class Need(StrEnum):
@@ -99,16 +111,23 @@ def needs_you(state: TrainingJobState, progress: Progress) -> Need | None:
     if state.stage not in (Stage.WATCHING, Stage.FOLLOWING) or not state.incidents:
         return None
     newest = state.incidents[-1]
-    if newest.symptom.kind is SymptomKind.HANG and (progress.iteration or 0) > (newest.progress.iteration or 0):
-        return None  # it steps again
-    if newest.symptom.kind is SymptomKind.NO_CHECKPOINT and (progress.checkpoint_iteration or 0) > (
-        newest.progress.checkpoint_iteration or 0
-    ):
-        return None  # it writes checkpoints again
+    if has_gone_on(newest, progress):
+        return None
     expired = newest.decision is not None and newest.decision.kind is DecisionKind.EXPIRED
     if expired and newest.outcome.state is OutcomeState.NOT_ACTED:
         return Need.HELD
     return {OutcomeState.HELD: Need.HELD, OutcomeState.FAILED: Need.FAILED}.get(newest.outcome.state)
+
+
+def has_gone_on(incident: Incident, progress: Progress) -> bool:
+    """Whether the job does again what it had stopped doing: steps after a hang, checkpoints after they were missed."""
+    match incident.symptom.kind:
+        case SymptomKind.HANG:
+            return (progress.iteration or 0) > (incident.progress.iteration or 0)
+        case SymptomKind.NO_CHECKPOINT:
+            return (progress.checkpoint_iteration or 0) > (incident.progress.checkpoint_iteration or 0)
+        case _:
+            return False
 
 
 def pending_recommendation(state: TrainingJobState) -> Recommendation | None:

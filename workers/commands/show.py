@@ -5,6 +5,7 @@ from workers.client import connect
 from workers.commands.lookup import Found, find_job, read_job
 from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, run
 from workers.commands.shapes import job_document
+from workers.commands.temporal_ui import page_of
 from workers.commands.terminal import print_json, tell
 from workers.commands.words import job_in_words
 
@@ -16,8 +17,12 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
     if as_json:
         print_json(job_document(found.state, found.progress, found.warnings))
         return
-    for line in job_in_words(found.state, found.progress, found.warnings):
+    for line in job_in_words(found.state, found.progress, found.warnings, blind=found.blind):
         tell(line)
+    if page := page_of(configuration.temporal, found.workflow_id):
+        tell("")
+        tell("the whole history, in the Temporal UI:")
+        tell(page, fold=False)
 
 
 async def _read(configuration: Configuration, job_id: str) -> Found:

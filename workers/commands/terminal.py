@@ -3,20 +3,63 @@
 Called by each command and by `main`; it knows nothing of ours, so that it is there at once.
 """
 
+import os
+import re
 import shutil
 import sys
+import unicodedata
 from typing import Any
 
 import orjson
+from rich.cells import cell_len, chop_cells
 from rich.console import Console
 
-PIPE_WIDTH = 240  # characters
-NARROWEST_TABLE = 132  # characters; a narrower window breaks the rows, which loses nothing, where cut columns lose the job's ID
+NARROWEST = 40  # columns; in a narrower window the terminal breaks the lines itself
+HANGING = 2  # columns by which the rest of a folded line stands in from its beginning
+MOST_MARKS = 3  # on one letter; no script needs more, and a thousand of them paint over the lines above
 
 
 def printable(text: str) -> str:
-    """Log text on a person's terminal: escapes and other control characters must not reach it."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """Log text on a person's terminal: escapes and other control characters must not reach it, nor what makes letters overlap or
+    a line's width a matter of opinion (heaps of combining marks, variation selectors)."""
+    if text.isascii() and text.isprintable():
+        return text
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if marks > MOST_MARKS or "\ufe00" <= character <= "\ufe0f":
+            continue
+        kept.append(character if character.isprintable() else " ")
+    return "".join(kept)
+
+
+def window() -> int | None:
+    """Columns to fold lines to: the terminal's, or what COLUMNS says. None for a pipe or a file: a program reads lines whole."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit():
+        return None
+    return max(shutil.get_terminal_size().columns, NARROWEST)
+
+
+def folded(line: str, width: int) -> list[str]:
+    """One printable line as lines of at most `width` columns, broken between words where that is possible; what follows the first stands
+    in a little further than it does. Columns are the terminal's: a wide letter takes two."""
+    if cell_len(line) <= width:
+        return [line]
+    indent = min(len(line) - len(line.lstrip(" ")), width // 2)
+    margin = " " * (indent + HANGING)
+    lines, current = [], " " * indent
+    for word in re.findall(r"\S+ *", line):
+        if cell_len(current + word.rstrip(" ")) > width and current.strip():
+            lines.append(current.rstrip(" "))
+            current = margin
+        rest = word
+        while cell_len(current + rest.rstrip(" ")) > width:
+            head = chop_cells(rest, width - cell_len(current))[0]
+            lines.append(current + head)
+            current, rest = margin, rest[len(head) :]
+        current += rest
+    return [*lines, current.rstrip(" ")]
 
 
 def print_json(value: Any) -> None:
@@ -29,22 +72,22 @@ def print_json_line(value: Any) -> None:
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
 
 
-def screen(*, wide: bool = False) -> Console:
-    """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it.
+def screen() -> Console:
+    """Standard output for people. Text is ours or a log's, so neither markup nor emoji codes are read from it."""
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def tell(line: str, *, fold: bool = True) -> None:
+    """One line on standard output for people, folded to their window. Job names, comments and log lines are their users' own bytes:
+    whatever could move the cursor, change the title or begin another line is a space by the time it reaches an operator's terminal.
 
     Args:
-        wide: a table keeps its rows whole where nobody's window is in the way (a pipe or a file), and its columns in any window.
+        fold: False for an address, which is no address any more once it is broken.
     """
-    width = None
-    if wide:
-        width = max(shutil.get_terminal_size().columns, NARROWEST_TABLE) if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=not wide, width=width)
-
-
-def tell(line: str) -> None:
-    """One line on standard output for people. Job names, comments and log lines are their users' own bytes: whatever could move
-    the cursor, change the title or begin another line is a space by the time it reaches an operator's terminal."""
-    screen().print(printable(line))
+    width = window() if fold else None
+    told = printable(line)
+    for each in [told] if width is None else folded(told, width):
+        screen().print(each)
 
 
 def complain(sentence: str) -> None:

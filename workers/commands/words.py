@@ -4,10 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from activities.records import Action, Diagnosis, Evidence, Incident, Progress, Recommendation, Suspect
-from workers.commands.shapes import newest_checkpoint, pending_recommendation, warnings_of
+from rich.cells import cell_len, chop_cells
+
+from activities.records import Action, Diagnosis, Evidence, Incident, OutcomeState, Progress, Recommendation, Suspect
+from activities.slurm.hostlist import collect
+from workers.commands.shapes import newest_checkpoint, pending_recommendation, unseen, warnings_of
 from workers.commands.terminal import printable
-from workflows.state import TrainingJobState
+from workflows.state import HELD_BY_GUARD_RAILS, Stage, TrainingJobState
+
+MOST_NODES_NAMED = 8
 
 
 def clock(at: datetime | None) -> str:
@@ -15,15 +20,19 @@ def clock(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def job_in_words(state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = ()) -> Iterator[str]:
-    """Everything `show` tells, line by line."""
+def job_in_words(
+    state: TrainingJobState, progress: Progress | None = None, extra_warnings: Sequence[str] = (), *, blind: str | None = None
+) -> Iterator[str]:
+    """Everything `show` tells, line by line. `blind`: what the watch cannot see at present."""
     progress = progress or state.progress
     job = state.job
     nodes = state.attempt.nodes or (job.nodes if job else ())
     yield f"job {state.key.job_id} of {state.key.cluster}" + (f": {job.name}, user {job.user}, partition {job.partition}" if job else "")
-    where = ", ".join(nodes) or "no nodes"
+    where = nodes_in_words(nodes)
     yield f"  {state.stage.value.replace('_', ' ')}, mode {state.mode.value}, attempt {state.attempt.restart_count} on {where}"
-    if state.summary:
+    if blind is not None and state.stage is Stage.WATCHING:
+        yield f"  {unseen(blind)}"
+    elif state.summary:
         yield f"  {state.summary}"
     iteration = "not seen yet" if progress.iteration is None else str(progress.iteration)
     newest = newest_checkpoint(state, progress)
@@ -38,7 +47,15 @@ def job_in_words(state: TrainingJobState, progress: Progress | None = None, extr
         yield from incident_in_words(incident)
     if pending := pending_recommendation(state):
         yield ""
-        yield f"waits for a decision: backstay approve {state.key.job_id} --digest {pending.digest}   (or reject)"
+        yield "waits for a decision; `reject` in place of `approve` leaves the job alone:"
+        yield f"  backstay approve {state.key.job_id} --digest {pending.digest}"
+
+
+def nodes_in_words(nodes: Sequence[str]) -> str:
+    """A few by name, many as Slurm writes them: `512 nodes: node-[001-512]`."""
+    if len(nodes) <= MOST_NODES_NAMED:
+        return ", ".join(nodes) or "no nodes"
+    return f"{len(nodes)} nodes: {collect(nodes)}"
 
 
 def incident_in_words(incident: Incident) -> Iterator[str]:
@@ -62,9 +79,22 @@ def incident_in_words(incident: Incident) -> Iterator[str]:
             f": {decision.reason}" if decision.reason else ""
         )
     outcome = incident.outcome
-    yield f"  outcome: {outcome.state.value.replace('_', ' ')}" + (f", {outcome.summary}" if outcome.summary else "")
+    yield f"  outcome: {outcome_in_words(outcome.state)}" + (f", {outcome.summary}" if outcome.summary else "")
     for step in outcome.steps:
-        yield f"    {clock(step.at)}  {step.name}" + (f": {step.detail}" if step.detail else "")
+        name = STEP_WORDS.get(step.name, step.name.replace("_", " "))
+        yield f"    {clock(step.at)}  {name}" + (f": {step.detail}" if step.detail else "")
+
+
+STEP_WORDS: Mapping[str, str] = {
+    HELD_BY_GUARD_RAILS: "left to a person by the guard rails",
+    "still_held": "still in Backstay's own hold",
+}
+"""Steps whose own names would be taken for something else; the others are told by their names."""
+
+
+def outcome_in_words(state: OutcomeState) -> str:
+    """`held` reads as `scontrol hold`, which Backstay has not done."""
+    return "left to a person" if state is OutcomeState.HELD else state.value.replace("_", " ")
 
 
 def stored_evidence_in_words(evidence: Evidence | None) -> Iterator[str]:
@@ -104,21 +134,12 @@ def suspects_in_words(suspects: Sequence[Suspect]) -> Iterator[str]:
         )
 
 
-ACTION_WORDS: Mapping[Action, str] = {
-    Action.NONE: "nothing to do",
-    Action.RESTART: "restart",
-    Action.RESTART_EXCLUDING: "restart without",
-    Action.STOP: "do not restart",
-    Action.HOLD: "leave it to a person",
-}
-
-
 def action_in_words(recommendation: Recommendation) -> str:
     """What would be done, with its nodes."""
-    words = ACTION_WORDS[recommendation.action]
+    words = recommendation.action.in_words
     if recommendation.exclude_nodes:
         without = "" if recommendation.action is Action.RESTART_EXCLUDING else ", keeping off"
-        words += f"{without} {', '.join(recommendation.exclude_nodes)}"
+        words += f"{without} {nodes_in_words(recommendation.exclude_nodes)}"
     return words + (f", drain {', '.join(recommendation.drain_nodes)}" if recommendation.drain_nodes else "")
 
 
@@ -140,7 +161,7 @@ def duration(length: timedelta) -> str:
     return f"{seconds} s"
 
 
-def clipped(text: str, longest: int) -> str:
-    """The text, printable and at most so many letters long."""
+def clipped(text: str, widest: int) -> str:
+    """The text, printable and at most so many columns wide; a wide letter takes two."""
     text = printable(text)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if cell_len(text) <= widest else f"{chop_cells(text, widest - 1)[0]}…"
