@@ -35,8 +35,8 @@ class Said:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-async def backstay(*arguments: str, within: float = 60) -> Said:
-    """Runs one command to its end."""
+async def backstay(*arguments: str, within: float = 60, columns: int | None = None) -> Said:
+    """Runs one command to its end, in a pipe; with `columns`, as wide as a window of so many."""
     process = await asyncio.create_subprocess_exec(
         *BACKSTAY,
         *arguments,
@@ -44,7 +44,7 @@ async def backstay(*arguments: str, within: float = 60) -> Said:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=_environment(),
+        env={**_environment(), **({"COLUMNS": str(columns)} if columns else {})},
     )
     try:
         async with asyncio.timeout(within):

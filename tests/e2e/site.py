@@ -160,9 +160,9 @@ class Site:
         run.job_id = await self.slurm.submit_text(script)
         return run
 
-    async def command(self, *arguments: str) -> Said:
+    async def command(self, *arguments: str, columns: int | None = None) -> Said:
         """One `backstay` command of this site, such as `("show", job_id, "--json")`."""
-        return await backstay(*arguments, "-c", str(self.config_file))
+        return await backstay(*arguments, "-c", str(self.config_file), columns=columns)
 
     async def show(self, job_id: str) -> Any:
         """`backstay show JOB --json`."""

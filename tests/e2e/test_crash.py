@@ -4,8 +4,10 @@ import re
 from datetime import datetime
 from typing import Any
 
+from activities.cluster_desk import cluster_workflow_id
 from activities.records import Action, DecisionKind, Incident
 from tests.e2e.site import Site, Training, has_recovered, steps_of
+from workers.commands.facts import facts_of
 from workers.demo.train import ECC
 
 # The shape that the issue promises: a name stands for any value, a list holds one element's shape.
@@ -68,6 +70,8 @@ async def test_a_crash_is_restarted_off_the_node_of_the_rank_that_broke_and_ever
     _has_shape(document, SHAPE, "show")
     _tells_the_recovery(document, broken)
     await _audit_tells_the_same_story(site, run, incident)
+    await _the_temporal_ui_says_each_act_in_words(site, run, incident)
+    await _the_list_and_the_story_fit_eighty_columns(site, run, broken)
 
 
 async def _slurm_shows_one_restart_off(broken: str, site: Site, run: Training) -> None:
@@ -116,6 +120,38 @@ async def _audit_tells_the_same_story(site: Site, run: Training, incident: Incid
     for fact, line in zip(facts, lines, strict=False):
         assert line.startswith(f"#{fact['event_id']} ")
         assert fact["name"] in line
+
+
+async def _the_temporal_ui_says_each_act_in_words(site: Site, run: Training, incident: Incident) -> None:
+    """As the UI reads them: the summaries of the scheduled activities, of the job's runs and of the cluster's."""
+    told = [fact for history in await site.histories(run.job_id) for fact in facts_of(history) if fact.name.endswith("_began")]
+    job = f"{run.name} (job {run.job_id})"
+    assert [fact for fact in told if job not in fact.text or incident.id in fact.text] == []
+    summaries = {fact.name.removesuffix("_began"): fact.text for fact in told}
+    assert summaries["requeue_job"] == f"requeue {job}"
+    [broken] = incident.attribution.nodes
+    assert summaries["exclude_nodes"] == f"write exclusions: {broken}, for {job}"
+    assert summaries["diagnose"].startswith("diagnose: crash after iteration ")
+    assert f"suspect {broken}" in summaries["recommend"]
+
+    cluster = await (await site.client()).get_workflow_handle(cluster_workflow_id(site.cluster)).fetch_history()
+    of_the_cluster = [fact.text for fact in facts_of(cluster) if fact.name.endswith("_began")]
+    assert f"weigh a restart of job {run.job_id} off {broken}" in of_the_cluster
+    assert all(of_the_cluster)
+    assert not any(incident.id in text for text in of_the_cluster)
+
+
+async def _the_list_and_the_story_fit_eighty_columns(site: Site, run: Training, broken: str) -> None:
+    for command in (("jobs",), ("show", run.job_id), ("audit", run.job_id)):
+        said = await site.command(*command, columns=80)
+        lines = said.out.splitlines()
+        page = [line for line in lines if line.startswith("http://")]
+        assert [line for line in lines if len(line) > 80 and line not in page] == [], command
+        assert run.job_id in said.out
+        if command[0] == "show":
+            [address] = page
+            assert address.endswith(f"/workflows/job%2F{site.cluster}%2F{run.job_id}%2F{address.rpartition('%2F')[2]}")
+            assert f"suspect: node {broken}" in said.out
 
 
 def _has_shape(value: Any, shape: Any, where: str) -> None:
