@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.memory import Memory, memo_of_next_run
     from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
     from workflows.state import HELD_BY_GUARD_RAILS, Stage, TrainingJobState
-    from workflows.visibility import job_in_words, one_line, watching_in_words
+    from workflows.visibility import job_in_words, one_line, watching_in_words, wish_in_words
     from workflows.watch import LONGEST_WATCH, keep_watching
 
 BACKSTAY = "backstay"
@@ -150,7 +150,7 @@ class TrainingJob:
         recommendation = proposal.recommendation
         expires_at = recommendation.expires_at or workflow.now() + WITHOUT_EXPIRY
         self._desk.open(recommendation, proposal.approvers)
-        self._memory.enter(Stage.AWAITING_DECISION, f"{recommendation.action.in_words}: {recommendation.why}")
+        self._memory.enter(Stage.AWAITING_DECISION, f"{wish_in_words(recommendation)}: {recommendation.why}")
         change = asyncio.create_task(self._change_until(expires_at, "while a person decides"))
         with suppress(TimeoutError):
             await workflow.wait_condition(

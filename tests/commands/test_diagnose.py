@@ -41,7 +41,7 @@ def test_a_person_reads_the_same_from_a_pipe(tmp_path: Path) -> None:
         "ecc_uncorrectable (hardware)",
         "line 6",
         "suspect: node node-002",
-        "what to do: restart without node-002; a broken device",
+        "what to do: restart excluding node-002; a broken device",
     ):
         assert words in told.stdout
 

@@ -2,10 +2,12 @@
 
 On a real Temporal server, since the summaries are read back as the UI reads them: out of the events' user metadata."""
 
+import ast
 import inspect
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from temporalio.activity import _Definition as ActivityDefinition
@@ -13,6 +15,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Worker
 
+import workflows
 from activities.diagnosis.causes import causes
 from activities.records import BreakerTrip, Mode, Opinion, Verdict
 from activities.reschedule import Reschedule
@@ -156,6 +159,20 @@ async def test_each_activity_of_the_cluster_says_what_it_does(client: Client) ->
         ("trip", "trip the breaker: bob, maintenance"),
         ("weigh_action", "weigh a restart of job 17 off node-003"),
     ]
+
+
+def test_no_activity_is_scheduled_without_words() -> None:
+    """By the source: an activity that some scenario does not reach would be missed by its history."""
+    calls = [
+        (path.name, node.lineno, {keyword.arg for keyword in node.keywords})
+        for path in sorted(Path(workflows.__file__).parent.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.startswith(("execute_activity", "start_activity", "execute_local_activity", "start_local_activity"))
+    ]
+    assert len(calls) >= 6
+    assert [(name, line) for name, line, keywords in calls if "summary" not in keywords] == []
 
 
 def mutations() -> Mapping[str, object]:

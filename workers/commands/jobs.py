@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -41,7 +42,8 @@ def jobs(
     if watch:
         if as_json or not sys.stdout.isatty():
             raise BadUsage("--watch needs a terminal; a program calls `backstay jobs --json` as often as it needs the answer")
-        run(_watch(configuration, wanted))
+        with suppress(KeyboardInterrupt):  # before the first look, while Temporal is being reached
+            run(_watch(configuration, wanted))
         return
     found, problems = run(_read_once(configuration, wanted))
     for problem in problems:
@@ -89,8 +91,8 @@ async def _watch(configuration: Configuration, wanted: Wanted) -> None:
 def in_words(found: Sequence[Found], wanted: Wanted, cluster: str, width: int | None) -> Iterator[str]:
     """The list for people: in columns, then how many need them, then what is amiss. `width`: of their window, None for a pipe."""
     if not found:
-        narrowed = " and fits --user and --state" if wanted.users or wanted.states else ""
-        yield f"No job of cluster {cluster} is watched now{narrowed}."
+        narrowed = wanted.users or wanted.states
+        yield f"No job of cluster {cluster} fits --user and --state." if narrowed else f"No job of cluster {cluster} is watched now."
         return
     yield from as_lines(found, width)
     if width is not None:  # a program counts the lines itself

@@ -35,6 +35,7 @@ async def keep_fresh(look: Look, *, title: str, console: Console | None = None, 
     lines: Sequence[str] = ()
     trouble = ""
     with stop_on_signals(stop), Live(console=console, screen=True, auto_refresh=False) as live:
+        live.update(Text(f"{printable(title)}: looking …"), refresh=True)
         while not stop.is_set():
             try:
                 looked = await _unless_stopped(look(), stop)

@@ -16,6 +16,7 @@ STEP_WORDS: Mapping[str, str] = {
     "diagnosed": "it diagnoses",
     "recommended": "it recommends",
     "decided": "decision",
+    "held_by_guard_rails": "left to a person by the guard rails",
     "requeued": "scontrol requeue",
     "pending": "the job waits in the queue",
     "excluded": "nodes excluded",
