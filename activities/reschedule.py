@@ -44,7 +44,7 @@ DRAIN_PREFIX = "backstay: "
 """Begins every drain reason of ours, so that whoever undrains a node knows where to ask."""
 
 SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
-"""Under this requeue delay a job could start before its exclusions are written: requeue it held instead (design §5)."""
+"""Under this requeue delay a job could start before its exclusions are written: requeue it held instead (docs/slurm.md, Requeue)."""
 
 PAST_THE_KILL = timedelta(seconds=2)
 """slurmd refuses a launch in the whole second in which it killed the job ("Job already killed, do not launch", slurm_cred_revoked), and
