@@ -131,7 +131,7 @@ class World:
     @activity.defn
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         self.reports.append(report)
-        return ClusterView()
+        return ClusterView(corroborated=report.attribution.nodes)
 
     @activity.defn
     async def permit_action(self, request: PermissionRequest) -> Permission:
