@@ -10,7 +10,7 @@ import pytest
 
 from activities.records import Action
 from tests.e2e.conftest import MakeSite
-from tests.e2e.site import Site, eventually, has_recovered, is_over
+from tests.e2e.site import Site, eventually, has_recovered
 
 USER = "nobody"
 STRANGER = "node-004"
@@ -88,14 +88,15 @@ async def test_what_another_users_jobs_print_excludes_nothing_and_holds_nobody(m
     assert incident.recommendation.exclude_nodes == (broken,)
 
 
-async def test_a_node_that_slurm_lost_is_kept_from_every_job_at_once(make_site: MakeSite) -> None:
-    site = make_site({"watch": {"node_not_responding_for": "1s"}})
+async def test_a_node_that_slurm_lost_is_kept_from_every_job_at_once_and_costs_no_share(make_site: MakeSite) -> None:
+    """One node of four may be excluded. The lost one is on the ledger, the user excludes another, and a third breaks."""
+    site = make_site({"watch": {"node_not_responding_for": "1s"}, "policy": {"limits": {"excluded_fraction": 0.25}}})
     await site.start_worker()
     run = await site.submit()
     before = await site.training(run)
     lost = before.attempt.nodes[-1]
     await site.slurm.kill_node(lost)
-    await site.incident(run, until=lambda incident: incident.decision is not None, within=120, what="a decision after the loss")
+    await site.incident(run, until=has_recovered, within=160, what="the recovery off the lost node")
     told = await the_cluster(site, until=lambda told: told["entries"], what="an entry of the ledger")
     [entry] = told["entries"]
     assert (entry["node"], entry["scope"]) == (lost, "cluster")
@@ -104,4 +105,15 @@ async def test_a_node_that_slurm_lost_is_kept_from_every_job_at_once(make_site: 
     assert f"node {lost}: excluded until" in shown
     assert "for every job" in shown
     assert "by Slurm's own state of the node" in shown
-    await site.incident(run, until=is_over, within=120)
+
+    users_own = next(name for name in site.slurm.node_names if name != lost)
+    second = await site.submit(nodes=1, directives=[f"--exclude={users_own}"])
+    [broken] = (await site.training(second)).attempt.nodes
+    second.break_with({"kind": "crash", "node": broken})
+    incident = await site.ended_incident(second)
+    assert has_recovered(incident), incident.outcome
+    assert incident.recommendation is not None
+    assert incident.recommendation.backstay_excludes == tuple(sorted((broken, lost)))
+    assert incident.recommendation.user_excluded == (users_own,)
+    shown = (await site.command("show", second.job_id)).out
+    assert "the user's own list keeps it off" in " ".join(shown.split())
