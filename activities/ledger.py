@@ -1,7 +1,9 @@
-"""The node ledger: who implicated which node, whether a second source agrees, and which jobs are kept off it for that. Pure.
+"""The node ledger: who implicated which node, whether a second source agrees, and which jobs are kept off it
+for that. Pure.
 
-What a job prints is written by its user, so it keeps that job off a node and no other. Slurm's own state of the node, what is read on the
-node itself, or a job of another user must agree before others are kept off. `guard_rails.py` and `guarding.py` ask.
+What a job prints is written by its user, so it keeps that job off a node and no other. Slurm's own state of
+the node, what is read on the node itself, or a job of another user must agree before others are kept off.
+`guard_rails.py` and `guarding.py` ask.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +23,8 @@ from activities.records import (
 )
 
 KEPT = 500
-"""Most entries for one job each, and most implications: a Temporal payload stays far under its 2 MB however many jobs fail."""
+"""Most entries for one job each, and most implications: a Temporal payload stays far under its 2 MB however
+many jobs fail."""
 
 LONGEST_SAID = 200
 
@@ -38,13 +41,14 @@ _SLURMS_OWN_DRAINS = (
     "not responding",
     "nhc",
 )
-"""How the reasons begin that Slurm writes when it drains a node by itself (slurmctld/node_mgr.c, proc_req.c), and those of health checks
-(HealthCheckProgram). Not `Kill task failed`: a job can leave an unkillable process on any node. A person's drain need not be for a fault,
-and one of ours only repeats what we thought."""
+"""How the reasons begin that Slurm writes when it drains a node by itself (slurmctld/node_mgr.c, proc_req.c),
+and those of health checks (HealthCheckProgram). Not `Kill task failed`: a job can leave an unkillable process
+on any node. A person's drain need not be for a fault, and one of ours only repeats what we thought."""
 
 
 def slurms_word(node: Node, now: datetime) -> Implication | None:
-    """What Slurm itself says against a node at this look; None where it says nothing, or does not know (a controller just started)."""
+    """What Slurm itself says against a node at this look; None where it says nothing, or does not know (a
+    controller just started)."""
     if node.state is NodeState.UNKNOWN:
         return None
     drained = NodeFlag.DRAIN in node.flags and node.reason.lower().startswith(_SLURMS_OWN_DRAINS)
@@ -56,7 +60,8 @@ def slurms_word(node: Node, now: datetime) -> Implication | None:
 
 
 def implications_of(attribution: Attribution, *, at_least: float, job_id: str, user: str, at: datetime) -> tuple[Implication, ...]:
-    """What one fault says against nodes: the job's own word, and beside it whatever else its suspects were seen by."""
+    """What one fault says against nodes: the job's own word, and beside it whatever else its suspects were
+    seen by."""
     return tuple(
         Implication(node=suspect.node, at=at, source=source, job_id=job_id, user=user, said="; ".join(suspect.because)[:LONGEST_SAID])
         for suspect in attribution.suspects
@@ -66,14 +71,15 @@ def implications_of(attribution: Attribution, *, at_least: float, job_id: str, u
 
 
 def agree(sources: Iterable[Implication]) -> bool:
-    """Whether these are more than one user's word: one of them is beyond any job's reach, or jobs of two users say the same. A user
-    that is not known is nobody else."""
+    """Whether these are more than one user's word: one of them is beyond any job's reach, or jobs of two
+    users say the same. A user that is not known is nobody else."""
     told = tuple(sources)
     return any(one.source in _BEYOND_THE_JOB for one in told) or len({one.user for one in told if one.user}) > 1
 
 
 def with_implications(state: ClusterState, fresh: Iterable[Implication]) -> ClusterState:
-    """The state after sources spoke against nodes. One word a source, user and node is kept, the newest: repeating it adds nothing."""
+    """The state after sources spoke against nodes. One word a source, user and node is kept, the newest:
+    repeating it adds nothing."""
     kept = {_who(one): one for one in state.implications}
     for one in fresh:
         kept.pop(_who(one), None)  # to its end: the oldest leave first
@@ -96,7 +102,8 @@ def live_implications(state: ClusterState, now: datetime, ttl: timedelta, nodes:
 
 
 def reviewed(state: ClusterState, nodes: Sequence[Node], now: datetime) -> ClusterState:
-    """The state after a look whether second sources agree by now: entries for one job that are borne out hold for every job."""
+    """The state after a look whether second sources agree by now: entries for one job that are borne out hold
+    for every job."""
     raised: dict[str, LedgerEntry] = {}
     for entry in state.entries:
         if entry.scope is not LedgerScope.JOB:
@@ -117,7 +124,8 @@ def reviewed(state: ClusterState, nodes: Sequence[Node], now: datetime) -> Clust
 
 
 def entered(state: ClusterState, request: ActionRequest, until: datetime, now: datetime, nodes: Sequence[Node]) -> ClusterState:
-    """The state with the suspects of a granted action on the ledger, each for as many jobs as its sources bear out.
+    """The state with the suspects of a granted action on the ledger, each for as many jobs as its sources
+    bear out.
 
     Args:
         request: its suspects enter only where the attempt ran, as far as the asker told where: the last guard against a name that a
@@ -153,7 +161,8 @@ def entered(state: ClusterState, request: ActionRequest, until: datetime, now: d
 
 
 def _others(state: ClusterState, entry: LedgerEntry) -> tuple[LedgerEntry, ...]:
-    """What stays beside a new entry: all of other nodes, and where it is for its job alone, other jobs' and the cluster's of this node."""
+    """What stays beside a new entry: all of other nodes, and where it is for its job alone, other jobs' and
+    the cluster's of this node."""
     replaced = [
         old
         for old in state.entries

@@ -1,6 +1,8 @@
-"""When faults of many jobs at once point at what the jobs share: how many make a storm, and whose jobs the breaker then holds. Pure.
+"""When faults of many jobs at once point at what the jobs share: how many make a storm, and whose jobs the
+breaker then holds. Pure.
 
-A storm is counted by jobs and by users. One user's failing jobs hold that user's jobs and nobody else's. `guard_rails.py` asks.
+A storm is counted by jobs and by users. One user's failing jobs hold that user's jobs and nobody else's.
+`guard_rails.py` asks.
 """
 
 from collections import Counter
@@ -12,14 +14,16 @@ from activities.configuration import Limits
 from activities.records import Domain, RecentIncident
 
 _NO_STORM_DOMAINS = frozenset({Domain.APPLICATION, Domain.USER, Domain.NONE})
-"""A bad program, however often submitted (a job array!), says nothing of the fabric, the storage or the scheduler."""
+"""A bad program, however often submitted (a job array!), says nothing of the fabric, the storage or the
+scheduler."""
 
 _NO_STORM_CAUSES = frozenset({"preempted", "preempted_requeued", "time_limit", "pod_deleted"})
 """Acts of the platform: many at once are its ordinary business."""
 
 
 class Storm(NamedTuple):
-    """Faults that need a common explanation: how many jobs, and of which user where it is one user's alone."""
+    """Faults that need a common explanation: how many jobs, and of which user where it is one user's
+    alone."""
 
     jobs: int
     user: str | None
@@ -58,8 +62,8 @@ def _counts(incident: RecentIncident) -> bool:
 
 
 def _independent(incidents: Iterable[RecentIncident]) -> list[frozenset[str]]:
-    """Whose jobs they are, one set of users for each fault that needs an explanation of its own. Jobs traced to the same node have one
-    already: together they count once. A job that failed twice counts once."""
+    """Whose jobs they are, one set of users for each fault that needs an explanation of its own. Jobs traced
+    to the same node have one already: together they count once. A job that failed twice counts once."""
     by_job = {incident.job_id: incident for incident in incidents if _counts(incident)}
     unexplained = [frozenset({incident.user}) for incident in by_job.values() if not incident.suspects]
     explained: dict[frozenset[str], set[str]] = {}
@@ -74,7 +78,8 @@ def _threshold(limits: Limits, running: int) -> int:
 
 
 def _evened_out(running: Mapping[str, int] | None) -> int:
-    """How many jobs run, where one user counts for at most half: a thousand short jobs of one user must not hide a storm over others'."""
+    """How many jobs run, where one user counts for at most half: a thousand short jobs of one user must not
+    hide a storm over others'."""
     if not running:
         return 0
     largest = max(running.values())

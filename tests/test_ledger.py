@@ -1,4 +1,5 @@
-"""The node ledger: whose word holds for whom, when a second source agrees, and what Slurm itself says of a node."""
+"""The node ledger: whose word holds for whom, when a second source agrees, and what Slurm itself says of a
+node."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,5 @@
-"""What one user's jobs print holds nobody else: forged lines of nodes they had and never had exclude nothing for another user's job, which
-recovers. A node that Slurm itself lost is kept from every job at once."""
+"""What one user's jobs print holds nobody else: forged lines of nodes they had and never had exclude nothing
+for another user's job, which recovers. A node that Slurm itself lost is kept from every job at once."""
 
 import tempfile
 from collections.abc import Iterator
@@ -89,7 +89,8 @@ async def test_what_another_users_jobs_print_excludes_nothing_and_holds_nobody(m
 
 
 async def test_a_node_that_slurm_lost_is_kept_from_every_job_at_once_and_costs_no_share(make_site: MakeSite) -> None:
-    """One node of four may be excluded. The lost one is on the ledger, the user excludes another, and a third breaks."""
+    """One node of four may be excluded. The lost one is on the ledger, the user excludes another, and a third
+    breaks."""
     site = make_site({"watch": {"node_not_responding_for": "1s"}, "policy": {"limits": {"excluded_fraction": 0.25}}})
     await site.start_worker()
     run = await site.submit()
