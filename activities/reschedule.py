@@ -14,6 +14,7 @@ from temporalio import activity
 
 from activities.beat import beating
 from activities.mutation import (
+    DRAIN_PREFIX,
     HOLD_MARK,
     CancelNotSeen,
     ExclusionNotSeen,
@@ -39,9 +40,6 @@ from activities.slurm.scheduler import (
     SchedulerRefused,
     SchedulerSettings,
 )
-
-DRAIN_PREFIX = "backstay: "
-"""Begins every drain reason of ours, so that whoever undrains a node knows where to ask."""
 
 SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 """Under this requeue delay a job could start before its exclusions are written: requeue it held instead (docs/slurm.md, Requeue)."""
@@ -181,6 +179,8 @@ class Reschedule:
                 break
         else:
             return self._refused(step, left.in_words, job=job)
+        added = sorted(set(wanted) - set(job.excluded_nodes))
+        note = f"; {', '.join(job.excluded_nodes)} stood in the job's list already{note}" if job.excluded_nodes else note
         try:
             await self._scheduler.set_excluded_nodes(request.job_id, wanted)
         except JobNotPending:
@@ -189,7 +189,7 @@ class Reschedule:
         job = await self._scheduler.job(request.job_id)
         if not set(request.nodes) & known <= set(job.excluded_nodes):
             raise ExclusionNotSeen(f"job {request.job_id}: ExcNodeList reads {','.join(job.excluded_nodes) or 'empty'} after the update")
-        return self._done(step, job, f"excluded {', '.join(wanted)}{note}", excluded=job.excluded_nodes)
+        return self._done(step, job, f"excluded {', '.join(added)}{note}", excluded=job.excluded_nodes)
 
     @activity.defn
     @beating

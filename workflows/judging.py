@@ -107,6 +107,8 @@ class Judging:
                 domain=incident.diagnosis.domain,
                 at=incident.symptom.detected_at,
                 attribution=incident.attribution,
+                user=self._memory.job_now().user,
+                nodes=incident.nodes,
             ),
             otherwise=ClusterView(),
         )
@@ -140,6 +142,9 @@ class Judging:
                     partition=self._memory.job_now().partition,
                     exclude_nodes=proposal.recommendation.exclude_nodes,
                     suspects=proposal.suspects,
+                    user_excluded=proposal.recommendation.user_excluded,
+                    user=self._memory.job_now().user,
+                    ran_on=incident.nodes,
                     cause=incident.diagnosis.cause,
                     because=tuple(line for s in incident.attribution.suspects for line in s.because)[:5],
                     partition_nodes=proposal.partition_nodes,

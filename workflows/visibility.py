@@ -121,7 +121,7 @@ def _incident_in_words(incident: Incident, *, waiting: bool) -> str:
     words = f"{incident.id}: {incident.symptom.kind}, {incident.diagnosis.domain}/{incident.diagnosis.cause}"
     recommendation = incident.recommendation
     if recommendation and recommendation.action is not Action.NONE:
-        words += f" → {recommendation.action} {', '.join(recommendation.exclude_nodes)}".rstrip()
+        words += f" → {recommendation.in_short}"
         if waiting:
             words += f" (digest `{recommendation.digest}`, expires {recommendation.expires_at})"
     return words

@@ -118,7 +118,9 @@ def action_in_words(recommendation: Recommendation) -> str:
     words = ACTION_WORDS[recommendation.action]
     if recommendation.exclude_nodes:
         without = "" if recommendation.action is Action.RESTART_EXCLUDING else ", keeping off"
-        words += f"{without} {', '.join(recommendation.exclude_nodes)}"
+        words += f"{without} {', '.join(recommendation.backstay_excludes)}"
+    if recommendation.user_excluded:
+        words += f" (the user's own list keeps it off {', '.join(recommendation.user_excluded)}, too)"
     return words + (f", drain {', '.join(recommendation.drain_nodes)}" if recommendation.drain_nodes else "")
 
 
