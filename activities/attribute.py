@@ -5,6 +5,7 @@ side. Called by `workflows/judging.py` for those that are configured.
 """
 
 import asyncio
+from collections.abc import Collection
 
 import httpx
 from temporalio import activity
@@ -73,4 +74,15 @@ class Attribute:
             excerpts=evidence.excerpts if evidence else (),
         )
         async with heartbeats("asking the operator's service"):
-            return await self._operator.ask(question)
+            opinion = await self._operator.ask(question)
+        return _only_on(request.attempt.nodes, opinion)
+
+
+def _only_on(nodes: Collection[str], opinion: Opinion) -> Opinion:
+    """The opinion without suspects that the attempt never had. The service reads the same log, which can name any node."""
+    strangers = dict.fromkeys(suspect.node for suspect in opinion.suspects if suspect.node is not None and suspect.node not in nodes)
+    if not strangers:
+        return opinion
+    kept = tuple(suspect for suspect in opinion.suspects if suspect.node not in strangers)
+    said = f"it suspects {', '.join(sorted(strangers))}, where this attempt did not run: left out"
+    return opinion.model_copy(update={"suspects": kept, "why": f"{opinion.why}; {said}" if opinion.why else said})

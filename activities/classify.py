@@ -7,7 +7,7 @@ import asyncio
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,7 @@ class Classify:
         async with heartbeats("diagnosing"):
             paths = self._logs_of(request, missing)
             signals = Signals(
-                job=request.job,
+                job=_as_it_ran(request),
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,
@@ -105,7 +105,7 @@ class Classify:
                 if activity.info().attempt < TRIES_TO_READ:
                     raise  # a file system in trouble may answer a moment later
                 judgement = await asyncio.to_thread(self._engine.judge, signals)
-            return redact_record(judgement)
+            return redact_record(_of_this_attempt(judgement, _ran_on(request)))
 
     def _judged(self, signals: Signals, paths: Sequence[Path], request: ClassifyRequest) -> Judgement:
         return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, request) for path in paths)}))
@@ -163,6 +163,29 @@ class Classify:
         except SchedulerError as silence:
             missing.append(f"batch script: {silence}")
             return None
+
+
+def _ran_on(request: ClassifyRequest) -> tuple[str, ...]:
+    """The attempt's nodes; empty where nobody saw them."""
+    ran = request.job.nodes if request.job.restart_count == request.attempt.restart_count else ()
+    return request.attempt.nodes or ran
+
+
+def _as_it_ran(request: ClassifyRequest) -> Job:
+    """The job with the attempt's own nodes: one that Slurm has requeued meanwhile shows none, or the next attempt's."""
+    nodes = _ran_on(request)
+    return request.job.model_copy(update={"nodes": nodes}) if nodes and nodes != request.job.nodes else request.job
+
+
+def _of_this_attempt(judgement: Judgement, nodes: Collection[str]) -> Judgement:
+    """The judgement with suspects among the attempt's nodes only. A log can name any node, by mistake or on purpose."""
+    own = judgement.attribution.only_on(nodes)
+    left_out = sorted(set(judgement.attribution.nodes) - set(own.nodes))
+    if not left_out:
+        return judgement
+    ran = f"ran on {', '.join(sorted(nodes))}" if nodes else "ran on nodes that nobody saw"
+    note = f"not suspected: {', '.join(left_out)}, which the evidence names; this attempt {ran}"
+    return judgement.model_copy(update={"attribution": own, "notes": (*judgement.notes, note)})
 
 
 def _after_the_last_requeue(file: BinaryIO, at: int) -> int:

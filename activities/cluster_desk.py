@@ -6,7 +6,7 @@ Called by `workflows/judging.py`; the answers come from `workflows/cluster.py`, 
 
 import asyncio
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 from temporalio import activity
 from temporalio.client import Client
 
@@ -34,6 +34,10 @@ class IncidentReport(Record):
     domain: Domain
     at: AwareDatetime
     attribution: Attribution = Attribution()
+    user: str = Field(default="", description="whose job it is; empty: not known")
+    nodes: tuple[str, ...] | None = Field(
+        default=None, description="nodes of the attempt that failed; None: reported by a version that did not tell"
+    )
 
 
 class PermissionRequest(Record):

@@ -114,9 +114,16 @@ class Limits(Section):
     suspect_confidence: Fraction = Field(0.6, description="a node is excluded only when it is suspected at least this much")
     exclusion_ttl: Duration = Field(timedelta(hours=24), description="how long a node stays excluded")
     spare_nodes: int = Field(0, ge=0, description="nodes that must remain beyond those the job needs after excluding")
-    actions_per_window: int = Field(10, ge=1, description="actions on the cluster within `window`")
+    actions_per_window: int = Field(
+        10, ge=1, description="actions on the cluster within `window`; beyond it, a user below an equal share still gets one"
+    )
     window: Duration = Field(timedelta(hours=1), description="see actions_per_window")
-    breaker_jobs: int = Field(5, ge=2, description="this many different jobs failing within `breaker_window` trip the breaker")
+    breaker_jobs: int = Field(
+        5, ge=2, description="fewest different jobs that trip the breaker by failing within `breaker_window`, one user's for at most half"
+    )
+    breaker_fraction: Fraction = Field(
+        0.05, description="... and this share of the watched jobs that ran of late, where that is more; one user's storm holds that user"
+    )
     breaker_window: Duration = Field(timedelta(minutes=10), description="see breaker_jobs")
 
 

@@ -21,7 +21,7 @@ from activities.slurm.feed import Feed, Snapshot
 log = structlog.get_logger()
 
 STARTS_AT_ONCE = 20
-"""Workflow starts in flight; 2,000 took 19 s with 50 on two cores (facts/temporal.md)."""
+"""Workflow starts in flight; 2,000 took 19 s with 50 on two cores (docs/temporal.md)."""
 
 
 class DiscoverRequest(Record):

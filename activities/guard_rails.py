@@ -1,37 +1,36 @@
-"""What only the whole cluster can know: the node ledger, the share of nodes excluded, actions per window, the breaker. Pure.
+"""What only the whole cluster can know: the share of nodes excluded, actions per window, the breaker, and how its memory changes. Pure.
 
 `workflows/cluster.py` holds a `ClusterState` and asks these functions through the activities of `guarding.py`; `policy_guards.py` asks
-for the share. Each takes a state and gives back an answer or the next state, and running one twice changes nothing more.
+for the share. Each takes a state and gives back an answer or the next state, and running one twice changes nothing more. Which jobs an
+entry of the ledger keeps off a node is `ledger.py`'s, when faults are a storm is `storms.py`'s.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from math import floor
 
 from activities.configuration import Limits
+from activities.ledger import entered
+from activities.placement import out_of_service
 from activities.records import (
     ActionRequest,
     ActionTaken,
     Breaker,
     ClusterState,
-    Domain,
     LedgerEntry,
     Node,
     Permission,
     RecentIncident,
+    StoppedUser,
 )
+from activities.storms import causes_of, storms_in
 
 KEPT = 1000
 """Most incidents and most actions a state holds; a Temporal payload stays far under its 2 MB however fast jobs fail."""
 
-_NO_STORM_DOMAINS = frozenset({Domain.APPLICATION, Domain.USER, Domain.NONE})
-"""A bad program, however often submitted (a job array!), says nothing of the fabric, the storage or the scheduler."""
 
-_NO_STORM_CAUSES = frozenset({"preempted", "preempted_requeued", "time_limit", "pod_deleted"})
-"""Acts of the platform: many at once are its ordinary business."""
-
-
-def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: datetime) -> Permission:
+def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: datetime, nodes: Sequence[Node] = ()) -> Permission:
     """Whether a job may be acted on now. Asked again for an incident already granted, it grants again (the asker may have died
     between the answer and the act).
 
@@ -40,35 +39,63 @@ def weigh(request: ActionRequest, state: ClusterState, limits: Limits, now: date
         state: the cluster's memory. Its ledger should be what `live_exclusions` left.
         limits: the operator's bounds.
         now: the time, UTC.
+        nodes: a look at the cluster's nodes; those out of service already cost no share. Empty where there was none: all count.
     """
     if any(action.incident_id == request.incident_id for action in state.actions):
         return Permission(granted=True, why="granted before, for this incident")
-    if state.breaker.tripped_at is not None:
-        by = f" by {state.breaker.tripped_by}" if state.breaker.tripped_by else ""
-        since = f"the breaker is tripped since {_clock(state.breaker.tripped_at)}{by}"
-        why = f"{since}: {state.breaker.reason}; a person resets it with `backstay breaker reset`"
+    if why := _held_by_the_breaker(request.user, state.breaker):
         return Permission(granted=False, why=why)
     recent = [action for action in state.actions if action.at > now - limits.window]
-    if len(recent) >= limits.actions_per_window:
-        free_at = sorted(action.at for action in recent)[-limits.actions_per_window] + limits.window
-        why = (
-            f"{len(recent)} actions in the last {_span(limits.window)}, policy.limits.actions_per_window allows "
-            f"{limits.actions_per_window}; the next may be made at {_clock(free_at)}"
-        )
+    if why := _window_is_full(request.user, recent, limits):
         return Permission(granted=False, why=why)
-    excluded = _excluded_in(state, request.partition, now)
-    would_be = set(excluded) | set(request.suspects or request.exclude_nodes)
+    lost = out_of_service(nodes)
+    excluded = _excluded_in(state, request, now) - lost
+    would_be = excluded | (set(request.suspects or request.exclude_nodes) - set(request.user_excluded) - lost)
     allowed = most_excluded(limits, request.partition_nodes)
     grows = len(would_be) > len(excluded)
     if grows and len(would_be) > 1 and request.partition_nodes == 0:
         return Permission(granted=False, why="the size of the partition is not known, so its share cannot be counted")
     if grows and len(would_be) > allowed:
         why = (
-            f"{len(would_be)} of {request.partition_nodes} nodes of partition {request.partition or '(all)'} would be excluded at once "
-            f"({', '.join(sorted(would_be))}), policy.limits.excluded_fraction {limits.excluded_fraction:g} allows {allowed}"
+            f"{len(would_be)} of {request.partition_nodes} nodes of partition {request.partition or '(all)'} would be excluded by Backstay "
+            f"at once ({', '.join(sorted(would_be))}), policy.limits.excluded_fraction {limits.excluded_fraction:g} allows {allowed}"
         )
         return Permission(granted=False, why=why)
-    return Permission(granted=True, why=f"{len(would_be)} of at most {allowed} nodes excluded, {len(recent)} actions in the window")
+    return Permission(
+        granted=True, why=f"{len(would_be)} of at most {allowed} nodes excluded by Backstay, {len(recent)} actions in the window"
+    )
+
+
+def _held_by_the_breaker(user: str, breaker: Breaker) -> str:
+    if breaker.tripped_at is not None:
+        by = f" by {breaker.tripped_by}" if breaker.tripped_by else ""
+        return (
+            f"the breaker is tripped since {_clock(breaker.tripped_at)}{by}: {breaker.reason}; "
+            "a person resets it with `backstay breaker reset`"
+        )
+    if (stop := breaker.stopped(user)) is not None:
+        return (
+            f"the breaker is tripped for the jobs of {user} since {_clock(stop.at)}: {stop.reason}; "
+            "a person resets it with `backstay breaker reset`"
+        )
+    return ""
+
+
+def _window_is_full(user: str, recent: Sequence[ActionTaken], limits: Limits) -> str:
+    """Why no more may be done for this user now; empty where it may. When the window is full, a user who has had less than an equal share
+    of it still gets one: the restarts of one user's jobs must not hold another's."""
+    if len(recent) < limits.actions_per_window:
+        return ""
+    by_user = Counter(action.user for action in recent)
+    share = limits.actions_per_window // len(by_user.keys() | {user})
+    if user and by_user[user] < max(1, share):
+        return ""
+    free_at = sorted(action.at for action in recent)[-limits.actions_per_window] + limits.window
+    own = f", {by_user[user]} of them for {user}" if user else ""
+    return (
+        f"{len(recent)} actions in the last {_span(limits.window)}{own}, policy.limits.actions_per_window allows "
+        f"{limits.actions_per_window}; the next may be made at {_clock(free_at)}"
+    )
 
 
 def most_excluded(limits: Limits, partition_nodes: int) -> int:
@@ -76,10 +103,20 @@ def most_excluded(limits: Limits, partition_nodes: int) -> int:
     return max(1, floor(limits.excluded_fraction * partition_nodes + 1e-9))  # 0.29 of 100 is 29, whatever binary fractions say
 
 
-def with_incident(state: ClusterState, incident: RecentIncident, limits: Limits) -> ClusterState:
-    """The state after one more fault became known. Trips the breaker when it completes a storm: at least `breaker_jobs` different jobs,
-    failing within `breaker_window` of it for causes that are not their own. Many jobs failing together point at fabric, storage or
-    scheduler; excluding their nodes one after the other would be blame by coincidence."""
+def with_incident(
+    state: ClusterState, incident: RecentIncident, limits: Limits, *, running: Mapping[str, int] | None = None
+) -> ClusterState:
+    """The state after one more fault became known. Trips the breaker when it completes a storm: so many different jobs, of several
+    users, failing within `breaker_window` of it for causes that are not their own. Many jobs failing together point at fabric, storage
+    or scheduler; excluding their nodes one after the other would be blame by coincidence. A storm of one user's jobs alone trips it for
+    that user.
+
+    Args:
+        state: the cluster's memory.
+        incident: the fault.
+        limits: the operator's bounds.
+        running: how many watched jobs of each user ran of late; None: not known, and then `breaker_jobs` alone counts.
+    """
     if any(_same(incident, known) for known in state.recent_incidents):
         return state
     since = incident.at - limits.breaker_window
@@ -88,36 +125,28 @@ def with_incident(state: ClusterState, incident: RecentIncident, limits: Limits)
     breaker = state.breaker
     reset_at = breaker.reset_at
     counted = [known for known in incidents if reset_at is None or known.at > reset_at]  # what a person has seen does not trip it again
-    if breaker.tripped_at is None and (jobs := _independent_jobs(counted)) >= limits.breaker_jobs:
-        reason = f"{jobs} jobs failed within {_span(limits.breaker_window)} ({_causes(counted)}), which points at what they share"
-        breaker = Breaker(tripped_at=incident.at, reason=reason)
+    for storm in storms_in(counted, limits, running) if breaker.tripped_at is None else ():
+        whose = f"{storm.jobs} jobs" if storm.user is None else f"{storm.jobs} jobs of {storm.user}"
+        causes = causes_of(counted, storm.user)
+        reason = f"{whose} failed within {_span(limits.breaker_window)} ({causes}), which points at what they share"
+        if storm.user is None:
+            breaker = Breaker(tripped_at=incident.at, reason=reason, users=breaker.users)
+        elif breaker.stopped(storm.user) is None:
+            stop = StoppedUser(user=storm.user, at=incident.at, reason=reason)
+            breaker = breaker.model_copy(update={"users": (*breaker.users, stop)})
     return state.model_copy(update={"recent_incidents": incidents, "breaker": breaker})
 
 
 def with_action(state: ClusterState, request: ActionRequest, limits: Limits, now: datetime, nodes: Sequence[Node] = ()) -> ClusterState:
     """The state after an action was granted: counted once per incident, its suspects entered in the ledger until `exclusion_ttl` from now.
 
-    `nodes` gives each entry the boot time it was implicated under."""
+    `nodes` gives each entry the boot time it was implicated under, and Slurm's own word on it."""
     if any(action.incident_id == request.incident_id for action in state.actions):
         return state
-    booted = {node.name: node.booted_at for node in nodes}
-    new = {
-        node: LedgerEntry(
-            node=node,
-            implicated_at=now,
-            job_id=request.job_id,
-            cause=request.cause,
-            because=request.because,
-            excluded_until=now + limits.exclusion_ttl,
-            booted_at=booted.get(node),
-            partition=request.partition,
-        )
-        for node in request.suspects
-    }
-    kept = tuple(entry for entry in state.entries if entry.node not in new)
+    state = entered(state, request, now + limits.exclusion_ttl, now, nodes)
     still_counted = tuple(action for action in state.actions if action.at > now - max(limits.window, timedelta(days=1)))
-    actions = (*still_counted, ActionTaken(at=now, job_id=request.job_id, incident_id=request.incident_id))[-KEPT:]
-    return state.model_copy(update={"entries": (*kept, *new.values()), "actions": actions})
+    taken = ActionTaken(at=now, job_id=request.job_id, incident_id=request.incident_id, user=request.user)
+    return state.model_copy(update={"actions": (*still_counted, taken)[-KEPT:]})
 
 
 def live_exclusions(state: ClusterState, now: datetime, nodes: Sequence[Node]) -> tuple[LedgerEntry, ...]:
@@ -138,57 +167,44 @@ def live_exclusions(state: ClusterState, now: datetime, nodes: Sequence[Node]) -
 
 def reset_breaker(state: ClusterState, *, by: str, now: datetime) -> ClusterState:
     """The state after a person looked and let actions go on. Faults before this moment no longer count towards a storm."""
-    if state.breaker.tripped_at is None:
+    if not state.breaker.holds_somebody:
         return state
-    return state.model_copy(update={"breaker": Breaker(reset_at=now, reset_by=by, reason=state.breaker.reason)})
+    reason = state.breaker.reason or "; ".join(stop.reason for stop in state.breaker.users)
+    return state.model_copy(update={"breaker": Breaker(reset_at=now, reset_by=by, reason=reason)})
 
 
 def trip_breaker(state: ClusterState, *, by: str, reason: str, now: datetime) -> ClusterState:
     """The state after a person stopped all actions by hand."""
     if state.breaker.tripped_at is not None:
         return state
-    return state.model_copy(update={"breaker": Breaker(tripped_at=now, tripped_by=by, reason=reason)})
+    return state.model_copy(update={"breaker": Breaker(tripped_at=now, tripped_by=by, reason=reason, users=state.breaker.users)})
 
 
 def without_node(state: ClusterState, node: str) -> ClusterState:
-    """The state after a person took one node off the ledger: mended without a reboot, or blamed wrongly."""
-    return state.model_copy(update={"entries": tuple(entry for entry in state.entries if entry.node != node)})
+    """The state after a person took one node off the ledger: mended without a reboot, or blamed wrongly. What was said against it before
+    no longer counts."""
+    entries = tuple(entry for entry in state.entries if entry.node != node)
+    return state.model_copy(update={"entries": entries, "implications": tuple(one for one in state.implications if one.node != node)})
 
 
 # ------------------------------------------------------------------------------------------------ counting
 
 
-def _excluded_in(state: ClusterState, partition: str, now: datetime) -> tuple[str, ...]:
-    wanted = {name for name in partition.split(",") if name}
-    return tuple(
-        sorted(
-            {
-                entry.node
-                for entry in state.entries
-                if (entry.excluded_until is None or entry.excluded_until > now)
-                and (not wanted or not entry.partition or wanted & set(entry.partition.split(",")))
-            }
-        )
-    )
+def _excluded_in(state: ClusterState, request: ActionRequest, now: datetime) -> set[str]:
+    """Nodes of the request's partitions that the ledger keeps its job off. Entries for other jobs alone are not counted, or what one
+    user's job printed would hold another's."""
+    wanted = {name for name in request.partition.split(",") if name}
+    return {
+        entry.node
+        for entry in state.entries
+        if (entry.excluded_until is None or entry.excluded_until > now)
+        and (not wanted or not entry.partition or wanted & set(entry.partition.split(",")))
+        and entry.keeps_off(request.job_id)
+    }
 
 
 def _same(one: RecentIncident, other: RecentIncident) -> bool:
     return one.job_id == other.job_id and one.at == other.at
-
-
-def _independent_jobs(incidents: Iterable[RecentIncident]) -> int:
-    """Different jobs whose failures need a common explanation. Jobs traced to the same node have one already: together they count once."""
-    by_job = {
-        incident.job_id: incident
-        for incident in incidents
-        if incident.domain not in _NO_STORM_DOMAINS and incident.cause not in _NO_STORM_CAUSES
-    }
-    unexplained = sum(1 for incident in by_job.values() if not incident.suspects)
-    return unexplained + len({frozenset(incident.suspects) for incident in by_job.values() if incident.suspects})
-
-
-def _causes(incidents: Iterable[RecentIncident]) -> str:
-    return ", ".join(sorted({incident.cause for incident in incidents if incident.domain not in _NO_STORM_DOMAINS}))
 
 
 def _clock(at: datetime) -> str:

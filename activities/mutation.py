@@ -11,6 +11,9 @@ from activities.records import Job, JobFlag, JobState, Record
 HOLD_MARK = "backstay-hold"
 """Stands in AdminComment of a job that we hold; `backstay failopen` releases what carries it."""
 
+DRAIN_PREFIX = "backstay: "
+"""Begins every drain reason of ours, so that whoever undrains a node knows where to ask."""
+
 
 class MutationRequest(Record):
     """Which attempt of which job is meant. A job whose restart count is past it has been restarted by someone."""

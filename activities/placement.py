@@ -7,7 +7,8 @@ policy counts before it recommends and `exclude_nodes` counts again before it wr
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 
-from activities.records import Job, Node, NodeState, Record
+from activities.mutation import DRAIN_PREFIX
+from activities.records import Job, Node, NodeFlag, NodeState, Record
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler
 
@@ -58,6 +59,17 @@ def unregistered_nodes(job: Job, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Nodes of the job's partitions whose state Slurm itself does not know: whoever counts must not take them for lost."""
     in_partition = set(nodes_of_partition(job, nodes))
     return tuple(node.name for node in nodes if node.state is NodeState.UNKNOWN and node.name in in_partition)
+
+
+def out_of_service(nodes: Sequence[Node]) -> set[str]:
+    """Nodes that are down, or drained by another hand than ours: to keep a job off them takes no node from anyone. A node that Backstay
+    drained counts as excluded by Backstay, and one whose state Slurm does not know is not taken for lost."""
+    return {
+        node.name
+        for node in nodes
+        if node.state is not NodeState.UNKNOWN
+        and (node.is_lost or (NodeFlag.DRAIN in node.flags and not node.reason.startswith(DRAIN_PREFIX)))
+    }
 
 
 async def looks(

@@ -44,7 +44,8 @@ def recommend(situation: Situation, policy: PolicySection, rules: Sequence[Rule]
 
     Returns:
         A recommendation sealed with its digest. `exclude_nodes` is the whole list the next attempt must be kept off: this
-        incident's suspects, nodes Backstay excludes already, and the user's own exclusions; `suspect_nodes` tells the first apart.
+        incident's suspects, nodes Backstay excludes already, and the user's own exclusions; `suspect_nodes` tells the first apart,
+        `user_excluded` the last.
     """
     named = _named(rules if rules is not None else (*policy.rules, *default_rules()))
     name, rule = next(
@@ -60,11 +61,15 @@ def recommend(situation: Situation, policy: PolicySection, rules: Sequence[Rule]
         lowered = f"{situation.diagnosis.confidence:.2f} lowered to {situation.diagnosis.confidence * agreement.factor:.2f}"
         draft = draft.model_copy(update={"needs_approval": True, "why": f"{draft.why}; {agreement.note}: confidence {lowered}"})
 
-    drains = suspect_nodes(situation, policy) if rule.drain and policy.drain_nodes and draft.action is Action.RESTART_EXCLUDING else ()
+    drains: tuple[str, ...] = ()
+    if rule.drain and policy.drain_nodes and draft.action is Action.RESTART_EXCLUDING:
+        # A drain is for every job, and what a job printed is its user's word: a second source must agree.
+        drains = tuple(name for name in suspect_nodes(situation, policy) if name in situation.corroborated)
     expires_at, expiry_reason = expiry_of(draft.action, situation, policy)
     return Recommendation(
         action=draft.action,
         exclude_nodes=draft.exclude_nodes,
+        user_excluded=tuple(name for name in draft.exclude_nodes if name in situation.users_own_exclusions),
         drain_nodes=drains,
         why=draft.why,
         rule=draft.rule,

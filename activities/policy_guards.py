@@ -11,7 +11,7 @@ from pydantic import AwareDatetime
 from activities.configuration import PolicySection
 from activities.detectors.endings import NVRX_DO_NOT_REQUEUE
 from activities.guard_rails import most_excluded
-from activities.placement import candidates_after_excluding, nodes_of_partition
+from activities.placement import candidates_after_excluding, nodes_of_partition, out_of_service
 from activities.records import (
     Action,
     Attribution,
@@ -46,7 +46,9 @@ class Situation(Record):
     restart_count: int = 0
     history: JobHistory = JobHistory()
     ledger: tuple[LedgerEntry, ...] = ()
-    """Nodes Backstay excludes now."""
+    """Nodes that Backstay keeps this job off now."""
+    corroborated: tuple[str, ...] = ()
+    """Those of this fault's suspects that a second source implicates, too: enough to act on them for other jobs."""
     nodes: tuple[Node, ...] = ()
     """The cluster's nodes now; empty: not known."""
     progress: Progress = Progress()
@@ -60,9 +62,21 @@ class Situation(Record):
         """Earlier incidents of this cause since which no newer checkpoint was seen."""
         return tuple(past for past in self.history.incidents if past.cause == self.diagnosis.cause and not self._got_further_than(past))
 
+    @property
+    def users_own_exclusions(self) -> tuple[str, ...]:
+        """What the user's own list (-x) names: the job's list without what Backstay wrote there at earlier faults. It survives requeues."""
+        ours = {node for past in self.history.incidents for node in past.excluded or _excluded_in_old_days(past)}
+        ours |= {entry.node for entry in self.ledger if entry.job_id == self.job.job_id}
+        return tuple(name for name in self.job.excluded_nodes if name not in ours)
+
     def _got_further_than(self, past: PastIncident) -> bool:
         newest = self.progress.checkpoint_iteration
         return newest is not None and (past.checkpoint_iteration is None or newest > past.checkpoint_iteration)
+
+
+def _excluded_in_old_days(past: PastIncident) -> tuple[str, ...]:
+    """What an incident that an older version remembered had excluded: it kept the suspects only."""
+    return past.suspects if past.acted and past.action is Action.RESTART_EXCLUDING else ()
 
 
 class Draft(Record):
@@ -199,15 +213,16 @@ def _same_cause_again(draft: Draft, situation: Situation, policy: PolicySection)
 
 
 def _share_excluded(draft: Draft, situation: Situation, policy: PolicySection) -> Draft:
-    """Many bad nodes at once are rarely bad nodes: it is more likely what they share."""
+    """Many bad nodes at once are rarely bad nodes: it is more likely what they share. What the user excludes is the user's affair, and a
+    node that is down or drained already is taken from nobody."""
     in_partition = _partition_names(situation)
     ours = set(draft.exclude_nodes) - set(situation.job.excluded_nodes) | {entry.node for entry in situation.ledger}
-    excluded = ours & in_partition
+    excluded = (ours & in_partition) - out_of_service(situation.nodes)
     allowed = most_excluded(policy.limits, len(in_partition))
     if draft.action is not Action.RESTART_EXCLUDING or not in_partition or len(excluded) <= allowed:
         return draft
     why = (
-        f"{draft.why}; but that would exclude {len(excluded)} of {len(in_partition)} nodes ({', '.join(sorted(excluded))}), "
+        f"{draft.why}; but then Backstay would exclude {len(excluded)} of {len(in_partition)} nodes ({', '.join(sorted(excluded))}), "
         f"and policy allows {allowed} at once"
     )
     return draft.turned_into(Action.HOLD, "limits.excluded_fraction", why)

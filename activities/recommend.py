@@ -95,6 +95,7 @@ class Recommend:
             restart_count=request.attempt.restart_count,
             history=request.history,
             ledger=request.view.excluded,
+            corroborated=request.view.corroborated,
             nodes=nodes,
             progress=incident.progress,
             mode=mode,

@@ -14,6 +14,7 @@ from temporalio import activity
 
 from activities.beat import beating
 from activities.mutation import (
+    DRAIN_PREFIX,
     HOLD_MARK,
     CancelNotSeen,
     ExclusionNotSeen,
@@ -40,11 +41,8 @@ from activities.slurm.scheduler import (
     SchedulerSettings,
 )
 
-DRAIN_PREFIX = "backstay: "
-"""Begins every drain reason of ours, so that whoever undrains a node knows where to ask."""
-
 SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
-"""Under this requeue delay a job could start before its exclusions are written: requeue it held instead (design §5)."""
+"""Under this requeue delay a job could start before its exclusions are written: requeue it held instead (docs/slurm.md, Requeue)."""
 
 PAST_THE_KILL = timedelta(seconds=2)
 """slurmd refuses a launch in the whole second in which it killed the job ("Job already killed, do not launch", slurm_cred_revoked), and
@@ -181,6 +179,8 @@ class Reschedule:
                 break
         else:
             return self._refused(step, left.in_words, job=job)
+        added = sorted(set(wanted) - set(job.excluded_nodes))
+        note = f"; {', '.join(job.excluded_nodes)} stood in the job's list already{note}" if job.excluded_nodes else note
         try:
             await self._scheduler.set_excluded_nodes(request.job_id, wanted)
         except JobNotPending:
@@ -189,7 +189,7 @@ class Reschedule:
         job = await self._scheduler.job(request.job_id)
         if not set(request.nodes) & known <= set(job.excluded_nodes):
             raise ExclusionNotSeen(f"job {request.job_id}: ExcNodeList reads {','.join(job.excluded_nodes) or 'empty'} after the update")
-        return self._done(step, job, f"excluded {', '.join(wanted)}{note}", excluded=job.excluded_nodes)
+        return self._done(step, job, f"excluded {', '.join(added)}{note}", excluded=job.excluded_nodes)
 
     @activity.defn
     @beating

@@ -14,6 +14,7 @@ from activities.records import (
     Domain,
     Evidence,
     Excerpt,
+    Implication,
     Incident,
     Job,
     JobKey,
@@ -98,6 +99,11 @@ def some_progress(iteration: int | None = 120, **changes: Any) -> Progress:
         "checkpoint_interval_seconds": 20.0,
     }  # fmt: skip
     return Progress(**_made(defaults, changes))
+
+
+def an_implication(node: str = "node-002", **changes: Any) -> Implication:
+    """The output of alice's job 17 says so."""
+    return Implication(**_made({"node": node, "at": NOON, "job_id": "17", "user": "alice", "said": ECC_LINE}, changes))
 
 
 def a_symptom(kind: SymptomKind = SymptomKind.CRASH, **changes: Any) -> Symptom:

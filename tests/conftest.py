@@ -5,6 +5,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,22 @@ BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_sl
 settings.register_profile("same-each-time", BUSY_MACHINE, derandomize=True)
 settings.register_profile("search", BUSY_MACHINE, max_examples=1000)
 settings.load_profile("same-each-time")
+
+
+HERE = Path(__file__).parent
+SLOW_ROOMS = ("bench", "cases", "chaos", "commands", "contract", "demo", "e2e", "slurm_simulated", "workflows")
+"""Their tests start programs, judge whole logs, or turn a workflow's clock."""
+
+SLOW_FIXTURES = frozenset({"private_slurm", "idle_slurm", "server", "client", "env"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks `fast` what neither starts a program nor works for long: `./deploy/test -m fast` is for the minute between two edits."""
+    for item in items:
+        room = item.path.relative_to(HERE).parts[0]
+        slow = room in SLOW_ROOMS or SLOW_FIXTURES & set(getattr(item, "fixturenames", ()))
+        if not slow and not any(item.get_closest_marker(name) for name in ("slurm", "e2e", "slow")):
+            item.add_marker(pytest.mark.fast)
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,7 @@ def a_situation(**changes: Any) -> Situation:
         "now": after(65),
         "min_job_age": timedelta(seconds=300),
         "incident_id": "i-1",
+        "corroborated": ("node-002",),
     }
     return Situation(**{**defaults, **changes})
 

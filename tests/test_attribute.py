@@ -114,3 +114,11 @@ async def test_attrsvc_is_not_asked_about_a_log_nobody_knows(bench: Bench) -> No
 async def test_attrsvc_is_asked_about_the_log_the_job_itself_names(bench: Bench) -> None:
     await bench.ask("ask_attrsvc", lambda request: httpx.Response(500), opt_in=an_opt_in(log="/runs/rank0.log"))
     assert "/runs/rank0.log" in bench.sent[0].content.decode()
+
+
+async def test_a_node_that_the_attempt_never_had_is_left_out_of_an_opinion_and_said_so(bench: Bench) -> None:
+    suspects = [{"node": "node-009", "confidence": 0.9}, {"node": "node-002", "confidence": 0.9}, {"rank": 3, "confidence": 0.5}]
+    answer = {"verdict": "RESTART", "suspects": suspects, "why": "the log says so"}
+    opinion = await bench.ask("ask_operator_service", lambda request: httpx.Response(200, json=answer))
+    assert [(suspect.node, suspect.rank) for suspect in opinion.suspects] == [("node-002", None), (None, 3)]
+    assert opinion.why == "the log says so; it suspects node-009, where this attempt did not run: left out"

@@ -5,8 +5,18 @@ from typing import Any
 
 from activities.configuration import Limits
 from activities.guard_rails import live_exclusions, reset_breaker, trip_breaker, weigh, with_action, with_incident, without_node
-from activities.records import ActionRequest, ActionTaken, ClusterState, Domain, LedgerEntry, RecentIncident
-from tests.builders import NOON, a_node, after, node_names
+from activities.records import (
+    ActionRequest,
+    ActionTaken,
+    ClusterState,
+    Domain,
+    LedgerEntry,
+    LedgerScope,
+    NodeFlag,
+    NodeState,
+    RecentIncident,
+)
+from tests.builders import NOON, a_node, after, an_implication, node_names
 
 LIMITS = Limits()
 
@@ -199,3 +209,77 @@ def test_a_person_may_trip_the_breaker_and_clear_a_node_by_hand() -> None:
 def test_a_breaker_that_is_tripped_keeps_its_first_reason() -> None:
     storm = after_faults(*[a_fault(str(number), number) for number in range(5)])
     assert trip_breaker(storm, by="dana", reason="maintenance", now=after(10)) == storm
+
+
+# ------------------------------------------------------------------------------------------------ between users
+
+
+def test_what_other_jobs_printed_counts_neither_in_the_share_nor_against_anyone() -> None:
+    alone = tuple(an_entry(f"node-{number:03d}", scope=LedgerScope.JOB, job_id=str(number), user="mallory") for number in range(10, 40))
+    assert weigh(a_request(user="alice"), ClusterState(entries=alone), LIMITS, NOON).granted
+    own = tuple(entry.model_copy(update={"job_id": "1"}) for entry in alone)
+    assert not weigh(a_request(user="alice"), ClusterState(entries=own), LIMITS, NOON).granted, "its own count"
+
+
+def test_the_users_own_list_is_not_what_backstay_excludes() -> None:
+    own = node_names(50)[10:]
+    state = ClusterState(entries=(an_entry("node-002"),))
+    kept_off = a_request(suspects=(), exclude_nodes=("node-002", *own), user_excluded=own)
+    assert weigh(kept_off, state, LIMITS, NOON).granted
+    assert "1 of at most 5 nodes excluded by Backstay" in weigh(kept_off, state, LIMITS, NOON).why
+    assert not weigh(kept_off.model_copy(update={"user_excluded": ()}), state, LIMITS, NOON).granted
+
+
+def test_nodes_out_of_service_cost_no_share_but_those_backstay_drained_do() -> None:
+    state = ClusterState(entries=tuple(an_entry(name) for name in ("node-003", "node-004")))
+    request = a_request(partition_nodes=4)
+    healthy = [a_node(name) for name in node_names(4)]
+    assert not weigh(request, state, LIMITS, NOON, healthy).granted
+    out = [a_node("node-003", state=NodeState.DOWN), a_node("node-004", flags=(NodeFlag.DRAIN,), reason="new switch on Monday")]
+    assert weigh(request, state, LIMITS, NOON, [*healthy[:2], *out]).granted
+    ours = a_node("node-004", flags=(NodeFlag.DRAIN,), reason="backstay: i-1 ECC")
+    assert not weigh(request, state, LIMITS, NOON, [*healthy[:2], out[0], ours]).granted
+    unregistered = [a_node(name, state=NodeState.UNKNOWN, flags=(NodeFlag.NOT_RESPONDING,)) for name in node_names(4)]
+    assert not weigh(request, state, LIMITS, NOON, unregistered).granted, "what Slurm does not know is not lost"
+
+
+def test_one_users_storm_holds_that_users_jobs_and_nobody_elses() -> None:
+    state = after_faults(*[a_fault(str(number), number, user="mallory") for number in range(30)])
+    assert state.breaker.tripped_at is None
+    refused = weigh(a_request(user="mallory"), state, LIMITS, after(60))
+    assert not refused.granted
+    assert "tripped for the jobs of mallory" in refused.why
+    assert weigh(a_request(user="alice"), state, LIMITS, after(60)).granted
+    calm = reset_breaker(state, by="dana", now=after(70))
+    assert weigh(a_request(user="mallory"), calm, LIMITS, after(80)).granted
+    assert after_faults(a_fault("31", 80, user="mallory"), state=calm).breaker.users == (), "what a person has seen does not count again"
+
+
+def test_a_stop_of_one_user_outlives_a_trip_by_hand_and_both_go_with_a_reset() -> None:
+    state = after_faults(*[a_fault(str(number), number, user="mallory") for number in range(9)])
+    state = trip_breaker(state, by="dana", reason="maintenance", now=after(60))
+    assert (state.breaker.tripped_by, state.breaker.stopped("mallory") is not None) == ("dana", True)
+    assert not reset_breaker(state, by="dana", now=after(70)).breaker.holds_somebody
+
+
+def test_a_storm_of_several_users_holds_everybody() -> None:
+    faults = [a_fault(str(number), number, user=user) for number, user in enumerate(("alice", "bob", "carol", "alice", "bob"))]
+    assert not weigh(a_request(user="dora"), after_faults(*faults), LIMITS, after(60)).granted
+
+
+def test_the_restarts_of_one_user_leave_room_for_another_users() -> None:
+    full = tuple(ActionTaken(at=after(number), job_id=str(number), incident_id=f"x-{number}", user="mallory") for number in range(10))
+    state = ClusterState(actions=full)
+    refused = weigh(a_request(user="mallory"), state, LIMITS, after(60))
+    assert not refused.granted
+    assert "10 of them for mallory" in refused.why
+    assert weigh(a_request(user="alice"), state, LIMITS, after(60)).granted
+    shared = (*full, *(ActionTaken(at=after(20 + n), job_id=f"a{n}", incident_id=f"a-{n}", user="alice") for n in range(5)))
+    assert not weigh(a_request(user="alice"), ClusterState(actions=shared), LIMITS, after(60)).granted, "an equal share, and no more"
+    assert weigh(a_request(user="bob"), ClusterState(actions=shared), LIMITS, after(60)).granted
+    assert not weigh(a_request(user=""), state, LIMITS, after(60)).granted, "a user nobody knows has no share"
+
+
+def test_a_cleared_node_is_judged_afresh() -> None:
+    state = ClusterState(entries=(an_entry("node-002"),), implications=(an_implication("node-002"), an_implication("node-003")))
+    assert [one.node for one in without_node(state, "node-002").implications] == ["node-003"]

@@ -1,5 +1,6 @@
 """The cluster's judgement as activities: memory in, memory and answer out, over a look at Slurm that may fail."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,11 +19,14 @@ from activities.records import (
     ClusterState,
     Domain,
     LedgerEntry,
+    LedgerScope,
     NodeClearance,
+    SignalSource,
     Suspect,
 )
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
+from activities.slurm.simulated_state import Request
 from tests.builders import a_suspect, an_attribution
 
 
@@ -36,7 +40,9 @@ class Site:
         weighed: Weighed = await ActivityEnvironment().run(step, question)
         return weighed
 
-    async def note(self, state: ClusterState, *suspects: Suspect, job_id: str = "41") -> Weighed:
+    async def note(
+        self, state: ClusterState, *suspects: Suspect, job_id: str = "41", user: str = "", nodes: tuple[str, ...] | None = None
+    ) -> Weighed:
         report = IncidentReport(
             cluster="alpha",
             job_id=job_id,
@@ -45,12 +51,21 @@ class Site:
             domain=Domain.NETWORK,
             at=self.clock.now(),
             attribution=an_attribution(*suspects),
+            user=user,
+            nodes=nodes,
         )
         return await self._run(self.guarding.note_incident, IncidentNote(state=state, report=report))
 
-    async def weigh(self, state: ClusterState, *suspects: str, job_id: str = "41") -> Weighed:
+    async def weigh(self, state: ClusterState, *suspects: str, job_id: str = "41", user: str = "alice") -> Weighed:
         request = ActionRequest(
-            job_id=job_id, incident_id=f"{job_id}-1", partition="train", exclude_nodes=suspects, suspects=suspects, partition_nodes=20
+            job_id=job_id,
+            incident_id=f"{job_id}-1",
+            partition="train",
+            exclude_nodes=suspects,
+            suspects=suspects,
+            partition_nodes=20,
+            user=user,
+            ran_on=("node-001", "node-002", "node-003"),
         )
         return await self._run(self.guarding.weigh_action, ActionQuestion(state=state, request=request))
 
@@ -91,6 +106,7 @@ async def test_each_look_clears_what_has_expired_or_rebooted(site: Site) -> None
     state = (await site.weigh(ClusterState(), "node-002")).state
     site.clock.advance(10)
     site.cluster.node_down("node-002")
+    assert [entry.node for entry in (await site.note(state)).view.excluded] == ["node-002"], "Slurm agrees"
     site.cluster.node_up("node-002", rebooted=True)
     assert (await site.note(state)).view.excluded == ()
     site.clock.advance(timedelta(hours=25))
@@ -188,3 +204,93 @@ async def test_every_step_gives_the_same_answer_when_it_is_run_again_on_its_resu
     assert (await site.clear(cleared.state, "node-002")).state == cleared.state
     untripped = await site.untrip(noted.state)
     assert (await site.untrip(untripped.state)).state == untripped.state
+
+
+# ------------------------------------------------------------------------------------------------ whose word
+
+
+HAD = ("node-001", "node-002")
+"""Nodes of the attempts of this section."""
+
+
+async def test_a_node_that_the_attempt_never_had_is_no_suspect_whatever_the_report_says(site: Site) -> None:
+    site.cluster.node_down("node-009")
+    noted = await site.note(ClusterState(), a_suspect("node-009"), user="mallory", nodes=HAD)
+    assert noted.state.recent_incidents[0].suspects == ()
+    assert (noted.state.implications, noted.view.corroborated) == ((), ())
+    assert (await site.weigh(noted.state, "node-009", user="mallory")).state.entries == ()
+
+
+async def test_what_one_users_job_printed_is_told_to_that_job_and_to_no_other(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    assert [entry.node for entry in (await site.note(state, job_id="41")).view.excluded] == ["node-002"]
+    assert (await site.note(state, job_id="42", user="bob")).view.excluded == ()
+
+
+async def test_a_report_of_another_users_job_bears_an_exclusion_out(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    site.clock.advance(60)
+    noted = await site.note(state, a_suspect("node-002"), job_id="42", user="bob", nodes=HAD)
+    assert noted.view.corroborated == ("node-002",)
+    assert [entry.scope for entry in noted.view.excluded] == [LedgerScope.CLUSTER]
+    assert [entry.node for entry in (await site.note(noted.state, job_id="43", user="carol")).view.excluded] == ["node-002"]
+
+
+async def test_a_vague_suspicion_of_another_users_job_bears_nothing_out(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    noted = await site.note(state, a_suspect("node-002", confidence=0.3), job_id="42", user="bob", nodes=HAD)
+    assert noted.view.excluded == ()
+
+
+async def test_slurms_state_at_the_grant_or_later_bears_an_exclusion_out(site: Site) -> None:
+    state = (await site.weigh(ClusterState(), "node-002")).state
+    site.cluster.node_down("node-002")
+    at_once = (await site.weigh(ClusterState(), "node-002")).state
+    later = (await site.note(state, job_id="42", user="bob")).state
+    assert [entry.scope for entry in (*at_once.entries, *later.entries)] == [LedgerScope.CLUSTER] * 2
+
+
+async def test_what_the_watch_saw_of_a_node_counts_though_it_is_back(site: Site) -> None:
+    """A node that did not respond for a minute, and does now."""
+    noted = await site.note(ClusterState(), a_suspect("node-002", seen_by=(SignalSource.NODE,)), user="alice", nodes=HAD)
+    assert noted.view.corroborated == ("node-002",)
+    [entry] = (await site.weigh(noted.state, "node-002")).state.entries
+    assert entry.scope is LedgerScope.CLUSTER
+
+
+async def failing(site: Site, users: Sequence[str]) -> ClusterState:
+    """One job of each of these users fails."""
+    state = ClusterState()
+    for number, user in enumerate(users):
+        state = (await site.note(state, job_id=f"9{number}", user=user, nodes=HAD)).state
+    return state
+
+
+async def test_a_storm_is_a_share_of_the_watched_jobs_that_run() -> None:
+    site = Site(Limits(breaker_fraction=0.5))
+    users = ("alice", "bob", "carol", "dora", "emil")
+    assert (await failing(site, users)).breaker.tripped_at is not None, "five of five"
+    for number in range(15):
+        site.cluster.submit(request=Request(user=f"u{number}", comment="backstay"))
+    assert (await failing(site, users)).breaker.tripped_at is None, "five of twenty"
+    site.cluster.down = True
+    assert (await failing(site, users)).breaker.tripped_at is not None, "where nobody can count, five are enough"
+
+
+async def test_jobs_that_nobody_watches_do_not_raise_what_makes_a_storm() -> None:
+    site = Site(Limits(breaker_fraction=0.5))
+    for number in range(15):
+        site.cluster.submit(request=Request(user=f"u{number}", comment=""))
+    assert (await failing(site, ("alice", "bob", "carol", "dora", "emil"))).breaker.tripped_at is not None
+
+
+async def test_one_users_storm_is_reset_like_any_other(site: Site) -> None:
+    state = await failing(site, ["mallory"] * 9)
+    assert (state.breaker.tripped_at, [stop.user for stop in state.breaker.users]) == (None, ["mallory"])
+    refused = (await site.weigh(state, job_id="99", user="mallory")).permission
+    assert refused is not None
+    assert not refused.granted
+    untripped = (await site.untrip(state)).state
+    assert not untripped.breaker.holds_somebody
+    assert "9 jobs" not in untripped.breaker.reason
+    assert "5 jobs of mallory" in untripped.breaker.reason

@@ -109,6 +109,12 @@ def test_draining_needs_both_the_rule_and_the_operators_permission() -> None:
     assert said.drain_nodes == ("node-002",), "only what this incident implicates"
 
 
+def test_a_node_is_drained_only_when_a_second_source_implicates_it() -> None:
+    rule = Rule(when=When(domain=Domain.HARDWARE), do=Action.RESTART_EXCLUDING, drain=True)
+    said = recommend(a_situation(corroborated=()), PolicySection(rules=(rule,), drain_nodes=True))
+    assert (said.action, said.exclude_nodes, said.drain_nodes) == (Action.RESTART_EXCLUDING, ("node-002",), ())
+
+
 def test_a_disagreeing_opinion_asks_for_a_person_and_says_why() -> None:
     against = Opinion(source="attrsvc", verdict=Verdict.STOP, side=Side.WORKLOAD)
     said = recommend(a_situation(opinions=(against,)), POLICY)

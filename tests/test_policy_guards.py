@@ -14,6 +14,7 @@ from activities.records import (
     Domain,
     JobHistory,
     JobState,
+    NodeFlag,
     NodeState,
 )
 from tests.builders import (
@@ -111,6 +112,33 @@ def test_the_users_own_exclusions_do_not_count_towards_the_share() -> None:
     assert len(said.exclude_nodes) == 11
 
 
+def test_the_users_own_list_is_told_apart_from_what_backstay_excludes() -> None:
+    said = recommend(a_situation(job=a_job(excluded_nodes=("node-030", "node-031"))), POLICY)
+    assert said.exclude_nodes == ("node-002", "node-030", "node-031")
+    assert (said.backstay_excludes, said.user_excluded) == (("node-002",), ("node-030", "node-031"))
+    assert said.in_short == "restart excluding node-002 (beside the user's own node-030, node-031)"
+
+
+def test_what_backstay_wrote_into_the_list_at_an_earlier_fault_is_not_the_users_own() -> None:
+    earlier = a_past_incident(cause="nccl_timeout", suspects=("node-010",), excluded=("node-010", "node-011"))
+    older = a_past_incident(cause="nccl_timeout", suspects=("node-012",))
+    job = a_job(excluded_nodes=("node-010", "node-011", "node-012", "node-013", "node-030"))
+    ledger = (an_entry("node-013", job_id="17"),)
+    said = recommend(a_situation(job=job, history=JobHistory(incidents=(earlier, older)), ledger=ledger), POLICY)
+    assert said.user_excluded == ("node-030",)
+
+
+def test_nodes_that_are_down_or_drained_already_do_not_count_towards_the_share() -> None:
+    ledger = (an_entry("node-010"), an_entry("node-011"))
+    nodes = {node.name: node for node in some_nodes(40)}
+    nodes["node-010"] = a_node("node-010", state=NodeState.DOWN)
+    assert recommend(a_situation(ledger=ledger, nodes=tuple(nodes.values())), POLICY).action is Action.RESTART_EXCLUDING
+    nodes["node-010"] = a_node("node-010", flags=(NodeFlag.DRAIN,), reason="fan")
+    assert recommend(a_situation(ledger=ledger, nodes=tuple(nodes.values())), POLICY).action is Action.RESTART_EXCLUDING
+    nodes["node-010"] = a_node("node-010", flags=(NodeFlag.DRAIN,), reason="backstay: i-0 ECC")
+    assert recommend(a_situation(ledger=ledger, nodes=tuple(nodes.values())), POLICY).action is Action.HOLD, "Backstay's drains do"
+
+
 @given(
     partition_size=st.integers(1, 60),
     needed=st.integers(1, 20),
@@ -152,7 +180,8 @@ def test_whatever_is_known_an_exclusion_is_small_known_and_leaves_enough_nodes(
     assert {name for name in excluded if name in node_names(partition_size)} <= kept_off
     blamed = {name for name, confidence in suspects if confidence >= POLICY.limits.suspect_confidence}
     assert kept_off <= blamed | set(excluded) | set(own)
-    assert len(kept_off - set(own)) <= max(1, int(partition_size * 0.05))
+    out = {node.name for node in nodes if node.state is NodeState.DOWN}
+    assert len(kept_off - set(own) - out) <= max(1, int(partition_size * 0.05))
     assert sum(1 for node in nodes if node.can_take_jobs and node.name not in kept_off) >= needed
 
 

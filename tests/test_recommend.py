@@ -115,6 +115,17 @@ async def test_nodes_that_the_ledger_excludes_are_kept_out_of_the_next_attempt_t
     assert (await site.propose(view=ClusterView(excluded=(entry,)))).recommendation.exclude_nodes == ("node-002", "node-003")
 
 
+async def test_the_users_own_list_is_told_apart_at_each_restart() -> None:
+    site = Site(limits=Limits(excluded_fraction=0.25))
+    site.job_id = site.cluster.submit(request=Request(node_count=1), exclude=["node-001"])
+    recommendation = (await site.fail().propose()).recommendation
+    assert (recommendation.action, recommendation.backstay_excludes, recommendation.user_excluded) == (
+        Action.RESTART_EXCLUDING,
+        ("node-002",),
+        ("node-001",),
+    )
+
+
 async def test_silence_of_slurm_is_an_error_to_be_tried_again() -> None:
     site = Site()
     job = await site.job()

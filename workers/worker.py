@@ -73,7 +73,8 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
     desk = ClusterDesk(client)
     recommend = Recommend(scheduler, configuration, clock=clock)
     reschedule = Reschedule(scheduler, clock=clock)
-    guarding = Guarding(scheduler, configuration.policy.limits, clock=clock, approvers=configuration.policy.approvers)
+    policy = configuration.policy
+    guarding = Guarding(scheduler, policy.limits, clock=clock, approvers=policy.approvers, watch=configuration.watch)
 
     async def start(newcomer: Newcomer) -> bool:
         return await start_watching(client, configuration, newcomer)

@@ -16,7 +16,18 @@ with workflow.unsafe.imports_passed_through():
     from activities.cluster_desk import IncidentReport
     from activities.discover import Discover, DiscoverRequest
     from activities.guarding import ActionQuestion, ClearanceOrder, Guarding, IncidentNote, ResetOrder, TripOrder, Weighed
-    from activities.records import ActionRequest, BreakerReset, BreakerTrip, ClusterState, ClusterView, NodeClearance, Permission, Record
+    from activities.records import (
+        ActionRequest,
+        BreakerReset,
+        BreakerTrip,
+        ClusterState,
+        ClusterView,
+        LedgerEntry,
+        LedgerScope,
+        NodeClearance,
+        Permission,
+        Record,
+    )
     from workflows.decision import LONGEST_REASON, unfit
     from workflows.visibility import nodes_in_words, one_line, plain_markdown
     from workflows.watch import AGAIN_AFTER, LONGEST_WATCH, WATCH_RETRIES
@@ -115,7 +126,7 @@ class Cluster:
 
     @reset_breaker.validator
     def _may_reset(self, reset: BreakerReset) -> None:
-        if self._state.breaker.tripped_at is None:
+        if not self._state.breaker.holds_somebody:
             raise ApplicationError("the breaker is not tripped", type="BreakerNotTripped")
         _refuse_unfit(reset.actor, reset.reason)
 
@@ -176,13 +187,20 @@ class Cluster:
         state = self._state
         by = f" by {plain_markdown(state.breaker.tripped_by)}" if state.breaker.tripped_by else ""
         breaker = f"**breaker tripped**{by}: {plain_markdown(state.breaker.reason)}" if state.breaker.tripped_at else "breaker closed"
-        excluded = ", ".join(f"{entry.node} ({entry.cause}, until {entry.excluded_until})" for entry in state.entries) or "none"
+        for stop in state.breaker.users:
+            breaker += f"; **tripped for the jobs of {plain_markdown(stop.user)}**: {plain_markdown(stop.reason)}"
+        excluded = ", ".join(_entry_in_words(entry) for entry in state.entries) or "none"
         workflow.set_current_details(f"{breaker}\n\nexcluded nodes: {excluded}")
 
 
 def _wish_in_words(request: ActionRequest) -> str:
     """What a job asks to be allowed, as the Temporal UI tells it."""
     return f"a restart of job {request.job_id}" + (f" off {nodes_in_words(request.exclude_nodes)}" if request.exclude_nodes else "")
+
+
+def _entry_in_words(entry: LedgerEntry) -> str:
+    whom = "" if entry.scope is LedgerScope.CLUSTER else f"for job {entry.job_id} only, "
+    return f"{entry.node} ({whom}{entry.cause}, until {entry.excluded_until})"
 
 
 def _refuse_unfit(actor: str, reason: str) -> None:

@@ -180,6 +180,7 @@ class Memory:
     def remember(self, *, acted: bool) -> None:
         """What policy asks about earlier incidents, kept apart from the incidents, of which only the newest are held."""
         incident = self.incident()
+        excluded = incident.recommendation.backstay_excludes if acted and incident.recommendation else ()
         past = PastIncident(
             cause=incident.diagnosis.cause,
             domain=incident.diagnosis.domain,
@@ -188,6 +189,7 @@ class Memory:
             at=incident.symptom.detected_at,
             checkpoint_iteration=incident.progress.checkpoint_iteration,
             suspects=incident.attribution.nodes,
+            excluded=excluded,
         )
         history = self.state.history
         self.update(history=history.model_copy(update={"incidents": (*history.incidents, past)[-100:]}))

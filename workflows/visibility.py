@@ -192,7 +192,7 @@ def nodes_in_words(nodes: tuple[str, ...]) -> str:
 
 def wish_in_words(recommendation: Recommendation) -> str:
     """`restart excluding node-003`, of many nodes the first few."""
-    return f"{recommendation.action.in_words} {nodes_in_words(recommendation.exclude_nodes)}".rstrip()
+    return f"{recommendation.action.in_words} {nodes_in_words(recommendation.backstay_excludes)}".rstrip()
 
 
 _MUTATIONS: Mapping[str, str] = {

@@ -56,7 +56,7 @@ def requeued_after_a_fault(view: AttemptView, patience: WatchSection) -> Symptom
     job = view.job
     if job is None or not view.was_requeued:
         return None
-    # A requeue resets SubmitTime (facts/slurm.md): a fatal line read after it may be the requeue's own doing.
+    # A requeue resets SubmitTime (docs/slurm.md): a fatal line read after it may be the requeue's own doing.
     fatal = view.fatal if view.fatal is not None and (job.submitted_at is None or view.fatal.read_at < job.submitted_at) else None
     down = _down_nodes(view)
     if fatal is None and not down:

@@ -107,6 +107,8 @@ def finish(
         where = ""  # a limit is the job's, wherever it was printed
     elif any(suspect.node == node for suspect in attribution.suspects):
         where = f" on {node}"
+    elif case.facts.is_stranger(node):
+        where = f" (it names {node}, which is none of the job's nodes)"
     else:
         where = f" (seen first on {node})"
     because = f"; {found.because}" if found.because else ""
@@ -163,6 +165,7 @@ def _rank(case: Case, primary: Observation, same: Sequence[Observation], node: s
 def _implicated(case: Case, found: Refined, primary: Observation, same: Sequence[Observation]) -> Attribution:
     cause = cause_of(found.cause)
     items = [(item, *case.whereabouts.locate(item)) for item in _evidence_for(case, found.cause, found.evidence or primary, same)]
+    items = [(item, None if case.facts.is_stranger(node) else node, how) for item, node, how in items]
     sources = tuple(dict.fromkeys(str(item.source) for item, _, _ in items))
     asks_for_isolation = primary.source is not SignalSource.KERNEL or primary.isolate or found.names_node
     if not asks_for_isolation and cause is not None and cause.symptom is not SymptomKind.NONE:

@@ -81,7 +81,8 @@ def kernel_findings(signals: Signals, reading: Reading, facts: SchedulerFacts) -
     for node, text in signals.kernel_logs.items():
         findings += read_kernel_log(text, node or None)
     if reading.kernel_lines and not findings:
-        findings += read_kernel_log("\n".join(reading.kernel_lines))
+        told = read_kernel_log("\n".join(reading.kernel_lines))
+        findings += (finding.model_copy(update={"in_job_log": True}) for finding in told)
     strangers = _killed_in_other_jobs(signals, facts)
     findings = [finding for finding in findings if not ((found := _KILLED.search(finding.text)) and found[1] in strangers)]
     since = facts.started_at - _ZONES if facts.started_at else None
@@ -110,6 +111,7 @@ def of_kernel(finding: KernelFinding) -> Observation:
         node=finding.node,
         gpu=finding.gpu,
         isolate=finding.isolate,
+        beyond_the_job=not finding.in_job_log,
     )
 
 
@@ -133,6 +135,7 @@ def of_gpu(finding: GpuFinding, facts: SchedulerFacts) -> Observation:
         node=finding.gpu if is_node else finding.node,
         gpu=None if is_node else finding.gpu,
         isolate=finding.isolate,
+        beyond_the_job=True,
     )
 
 
@@ -146,7 +149,10 @@ def of_state(facts: SchedulerFacts) -> list[Observation]:
         text = f"Slurm lost {', '.join(facts.lost_nodes[:_NODES_NAMED])}"
         # More at once than this share a switch, a rack or a mistake of the scheduler's; each by itself is healthy.
         named = facts.lost_nodes if len(facts.lost_nodes) <= _NODES_NAMED else (None,)
-        found += [Observation("slurm_node_lost", Role.PRIMARY, 0.93, text, "node_failure", SignalSource.NODE, node=node) for node in named]
+        found += [
+            Observation("slurm_node_lost", Role.PRIMARY, 0.93, text, "node_failure", SignalSource.NODE, node=node, beyond_the_job=True)
+            for node in named
+        ]
     code = facts.exit_code or _EXIT_SIGNALS.get(facts.exit_signal or 0)
     if code is not None and code in _EXIT_CODES:
         cause, weight = _EXIT_CODES[code]

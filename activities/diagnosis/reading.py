@@ -39,6 +39,7 @@ class Observation:
     log: str = ""
     task: int | None = None  # the launcher's number of the process that printed it, where that is no rank
     label: int | None = None  # the rank as the line's own prefix reads
+    beyond_the_job: bool = False  # read where its user cannot write: Slurm's node states, a node's own kernel log and readings
 
     @property
     def own_context(self) -> str:

@@ -238,6 +238,7 @@ def attribute(
             rank=next((item.rank for item, _ in evidence if item.rank is not None), None),
             confidence=round(min(0.98, confidence), 2),
             because=tuple(dict.fromkeys(f"{how}: {item.text[:200]}" for item, how in evidence))[:4],
+            seen_by=tuple(dict.fromkeys(item.source for item, _ in evidence if item.beyond_the_job)),
         )
         for node, evidence in by_node.items()
     )

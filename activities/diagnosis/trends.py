@@ -124,7 +124,7 @@ def _slower(costs: Sequence[tuple[int, float]]) -> Slowdown | None:
 
 def slow_ranks(marks: Sequence[Mark]) -> tuple[int, ...]:
     """Ranks clearly slower than the others in the rank-by-rank figures the job prints: NVRx's relative score, threshold 0.75,
-    asked of most of the lines because one bad window is noise (facts/attribution §1.8); of the later half, where it began midway."""
+    asked of most of the lines because one bad window is noise (docs/attribution.md §1.8); of the later half, where it began midway."""
     lines = [mark.by_rank for mark in marks if mark.by_rank]
     if len(lines) < 2:
         return ()

@@ -59,6 +59,7 @@ class KernelFinding(Record):
     count: int = Field(default=1, description="how often this event stands in the burst")
     dropped: int = Field(default=0, description="other events of the burst explained away as consequences")
     others: tuple[str, ...] = Field(default=(), description="their names, without repeats")
+    in_job_log: bool = Field(default=False, description="found in a job's output, where anyone can print such a line")
 
 
 class GpuFinding(Record):

@@ -143,7 +143,7 @@ def _with_recovery(first: KernelFinding, burst: Sequence[KernelFinding]) -> Kern
             }
         )
     if first.cause == "xid_145_nvlink_nonfatal" and asked.isolate and pci_key(first.gpu) in (None, pci_key(asked.gpu)):
-        # The table says ignore, the driver asks for a reset of this very GPU: what it asks counts (facts/attribution section 4, 154).
+        # The table says ignore, the driver asks for a reset of this very GPU: what it asks counts (docs/attribution.md §4, 154).
         return _as_fabric_fault(first, asked.why, isolate=True, confidence=0.72)
     if not first.isolate and asked.isolate:
         # The driver condemned another GPU than the one the first line names: keep the node out, but say so.

@@ -14,10 +14,13 @@ from activities.records.cluster import (
     BreakerTrip,
     ClusterState,
     ClusterView,
+    Implication,
     LedgerEntry,
+    LedgerScope,
     NodeClearance,
     Permission,
     RecentIncident,
+    StoppedUser,
 )
 from activities.records.deciding import (
     Action,

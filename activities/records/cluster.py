@@ -1,9 +1,33 @@
 """What no single job can know: nodes held responsible, faults and actions of late, the breaker, and what jobs ask before they act."""
 
+from enum import StrEnum
+
 from pydantic import AwareDatetime, Field
 
 from activities.records.base import Record
 from activities.records.judging import Domain
+from activities.records.watching import SignalSource
+
+
+class LedgerScope(StrEnum):
+    """Which jobs an entry of the ledger keeps off its node."""
+
+    JOB = "job"  # the job that implicated it, and no other: only what that job printed says so, and anyone can print it
+    CLUSTER = "cluster"  # every job: a second source agrees
+
+
+class Implication(Record):
+    """One source's word against one node."""
+
+    node: str
+    at: AwareDatetime
+    source: SignalSource = Field(
+        default=SignalSource.LOG,
+        description="log: a job's own output and exit; node: Slurm's own state of the node; kernel, gpu: read on the node itself",
+    )
+    job_id: str = Field(default="", description="the job whose fault it was; empty: Slurm's word, whatever the job")
+    user: str = Field(default="", description="whose job that is; empty: not known")
+    said: str = ""
 
 
 class LedgerEntry(Record):
@@ -17,6 +41,14 @@ class LedgerEntry(Record):
     excluded_until: AwareDatetime | None = None
     booted_at: AwareDatetime | None = None
     partition: str = Field(default="", description="partition of the job that implicated it; empty counts for every partition")
+    user: str = Field(default="", description="whose job implicated it; empty: not known")
+    # An entry that an older version wrote has no scope, and was meant for every job.
+    scope: LedgerScope = LedgerScope.CLUSTER
+    sources: tuple[Implication, ...] = Field(default=(), description="who implicated it; empty in what an older version wrote")
+
+    def keeps_off(self, job_id: str) -> bool:
+        """Whether this job is kept off the node."""
+        return self.scope is LedgerScope.CLUSTER or self.job_id == job_id
 
 
 class RecentIncident(Record):
@@ -27,6 +59,7 @@ class RecentIncident(Record):
     cause: str
     domain: Domain
     suspects: tuple[str, ...] = Field(default=(), description="nodes it was traced to")
+    user: str = Field(default="", description="whose job it is; empty: not known")
 
 
 class ActionTaken(Record):
@@ -35,22 +68,44 @@ class ActionTaken(Record):
     at: AwareDatetime
     job_id: str
     incident_id: str
+    user: str = Field(default="", description="whose job it is; empty: not known")
+
+
+class StoppedUser(Record):
+    """One user for whose jobs alone the breaker is tripped."""
+
+    user: str
+    at: AwareDatetime
+    reason: str
 
 
 class Breaker(Record):
-    """Tripped while `tripped_at` is set; only a person's reset clears it."""
+    """Tripped for every job while `tripped_at` is set, for the jobs of `users` while they stand there; only a person's reset clears it."""
 
     tripped_at: AwareDatetime | None = None
     tripped_by: str = Field(default="", description="the person who tripped it; empty: a storm did")
     reason: str = ""
     reset_at: AwareDatetime | None = None
     reset_by: str = ""
+    users: tuple[StoppedUser, ...] = Field(default=(), description="whose jobs alone are held: each had a storm of their own")
+
+    @property
+    def holds_somebody(self) -> bool:
+        """Whether there is anything that a reset would clear."""
+        return self.tripped_at is not None or bool(self.users)
+
+    def stopped(self, user: str) -> StoppedUser | None:
+        """The stop of this user's jobs alone, where there is one."""
+        return next((stop for stop in self.users if stop.user == user), None)
 
 
 class ClusterState(Record):
     """What no single job can know. `recent_incidents` and `actions` hold only what the windows still need."""
 
     entries: tuple[LedgerEntry, ...] = ()
+    implications: tuple[Implication, ...] = Field(
+        default=(), description="who implicated which node within `exclusion_ttl`, whether or not it led to an entry"
+    )
     recent_incidents: tuple[RecentIncident, ...] = ()
     actions: tuple[ActionTaken, ...] = ()
     breaker: Breaker = Breaker()
@@ -59,8 +114,9 @@ class ClusterState(Record):
 class ClusterView(Record):
     """What a job's workflow is told of its cluster when it reports a fault."""
 
-    excluded: tuple[LedgerEntry, ...] = Field(default=(), description="exclusions in force")
+    excluded: tuple[LedgerEntry, ...] = Field(default=(), description="exclusions in force for that job")
     breaker: Breaker = Breaker()
+    corroborated: tuple[str, ...] = Field(default=(), description="those of the fault's suspects that a second source implicates, too")
 
 
 class BreakerReset(Record):
@@ -93,6 +149,11 @@ class ActionRequest(Record):
     partition: str = ""
     exclude_nodes: tuple[str, ...] = Field(default=(), description="all nodes the next attempt would be kept off")
     suspects: tuple[str, ...] = Field(default=(), description="those of them this incident implicates: they enter the ledger")
+    user_excluded: tuple[str, ...] = Field(default=(), description="those of them that the user's own list names: not Backstay's doing")
+    user: str = Field(default="", description="whose job it is; empty: not known")
+    ran_on: tuple[str, ...] | None = Field(
+        default=None, description="nodes of the attempt that failed; None: asked by a version that did not tell"
+    )
     cause: str = "unknown"
     because: tuple[str, ...] = ()
     partition_nodes: int = Field(default=0, ge=0, description="nodes of the partition; 0: not known")

@@ -41,6 +41,7 @@ class Recommendation(Record):
 
     action: Action
     exclude_nodes: tuple[str, ...] = ()
+    user_excluded: tuple[str, ...] = Field(default=(), description="those of `exclude_nodes` that the user's own list (-x) names")
     drain_nodes: tuple[str, ...] = ()
     why: str = Field(description="one sentence a person on call can act on")
     rule: str = Field(description="the policy rule that decided")
@@ -54,8 +55,14 @@ class Recommendation(Record):
 
     @property
     def in_short(self) -> str:
-        """The action and what it excludes, in words: `restart excluding node-002`."""
-        return f"{self.action.in_words} {', '.join(self.exclude_nodes)}".rstrip()
+        """The action and what Backstay excludes, in words: `restart excluding node-002`; the user's own list is told apart."""
+        users = f" (beside the user's own {', '.join(self.user_excluded)})" if self.user_excluded else ""
+        return f"{self.action.in_words} {', '.join(self.backstay_excludes)}".rstrip() + users
+
+    @property
+    def backstay_excludes(self) -> tuple[str, ...]:
+        """Those of `exclude_nodes` that Backstay excludes: this fault's suspects and the ledger's nodes."""
+        return tuple(node for node in self.exclude_nodes if node not in self.user_excluded)
 
     def sealed(self, *, incident_id: str, restart_count: int) -> "Recommendation":
         """The same recommendation with its digest: 12 hex digits over what would be done to which attempt, and why.
@@ -178,6 +185,7 @@ class PastIncident(Record):
     at: AwareDatetime
     checkpoint_iteration: int | None = None
     suspects: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = Field(default=(), description="what Backstay wrote into the job's list of excluded nodes then")
 
 
 class JobHistory(Record):

@@ -1,5 +1,6 @@
 """What is captured and concluded of a fault: evidence, diagnosis, attribution, and other services' opinions beside ours."""
 
+from collections.abc import Collection
 from datetime import timedelta
 from enum import StrEnum
 
@@ -86,6 +87,10 @@ class Suspect(Record):
     rank: int | None = None
     confidence: Confidence
     because: tuple[str, ...] = ()
+    seen_by: tuple[SignalSource, ...] = Field(
+        default=(),
+        description="who implicates it besides the job's own output and exit: node (Slurm's state), kernel and gpu (read on the node)",
+    )
 
 
 class Attribution(Record):
@@ -103,6 +108,11 @@ class Attribution(Record):
     def nodes_suspected(self, *, at_least: float) -> tuple[str, ...]:
         """Those of `nodes` whose suspect has this much confidence or more."""
         return tuple(suspect.node for suspect in self.suspects if suspect.node and suspect.confidence >= at_least)
+
+    def only_on(self, nodes: Collection[str]) -> "Attribution":
+        """The same without suspects on other nodes than these: a job can print any node's name, and suffers only of those it had."""
+        kept = tuple(suspect for suspect in self.suspects if suspect.node is None or suspect.node in nodes)
+        return self if kept == self.suspects else self.model_copy(update={"suspects": kept, "abstained": not kept})
 
 
 class Verdict(StrEnum):

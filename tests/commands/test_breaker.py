@@ -4,8 +4,18 @@ from typing import Any
 
 import pytest
 
-from activities.records import Breaker, BreakerReset, BreakerTrip, ClusterState, LedgerEntry, NodeClearance
-from tests.builders import NOON, after
+from activities.records import (
+    Breaker,
+    BreakerReset,
+    BreakerTrip,
+    ClusterState,
+    LedgerEntry,
+    LedgerScope,
+    NodeClearance,
+    SignalSource,
+    StoppedUser,
+)
+from tests.builders import NOON, after, an_implication
 from workers.commands.breaker import Act, Order, in_words, order_of
 from workers.commands.errors import BadUsage
 
@@ -51,3 +61,34 @@ def test_an_excluded_node_stands_with_its_end_and_with_how_it_leaves_sooner() ->
     *_, listed, how = in_words("alpha", ClusterState(entries=(entry,)))
     assert "node-002: excluded until" in listed
     assert "breaker clear NODE" in how
+
+
+def test_each_excluded_node_says_for_whose_jobs_and_by_which_sources() -> None:
+    common: dict[str, Any] = {
+        "implicated_at": NOON,
+        "job_id": "17",
+        "user": "alice",
+        "cause": "node_failure",
+        "excluded_until": after(3600),
+    }
+    printed = an_implication("node-002", said="the message names node-002\x1b[2J")
+    by_slurm = an_implication("node-003", source=SignalSource.NODE, job_id="", user="", said="Slurm says DOWN: Not responding")
+    entries = (
+        LedgerEntry(node="node-002", scope=LedgerScope.JOB, sources=(printed,), **common),
+        LedgerEntry(node="node-003", sources=(an_implication("node-003"), by_slurm), **common),
+    )
+    told = "\n".join(in_words("alpha", ClusterState(entries=entries)))
+    assert "for job 17 only, as no second source implicates it: node_failure in job 17 of alice" in told
+    assert "by the output of job 17 of alice: the message names node-002" in told
+    assert "for every job: node_failure in job 17 of alice" in told
+    assert "by Slurm's own state of the node" in told
+    assert "Slurm says DOWN: Not responding" in told
+    assert "\x1b" not in told
+
+
+def test_a_breaker_tripped_for_one_user_says_for_whom_and_why() -> None:
+    stop = StoppedUser(user="alice", at=NOON, reason="9 jobs of alice failed within 10 min")
+    first, why, *_ = in_words("alpha", ClusterState(breaker=Breaker(users=(stop,))))
+    assert "tripped for the jobs of alice only" in first
+    assert "9 jobs of alice failed" in why
+    assert "breaker reset" in why

@@ -38,7 +38,11 @@ def test_show_has_the_documented_shape() -> None:
                 "symptom": dict.fromkeys(("kind", "onset", "detected_at", "summary")),
                 "diagnosis": {**dict.fromkeys(("domain", "cause", "confidence", "cascades")), "primary": primary},
                 "attribution": {"suspects": [suspect], "abstained": None},
-                "recommendation": {**dict.fromkeys(("action", "why", "rule", "digest", "expires_at")), "exclude_nodes": [None]},
+                "recommendation": {
+                    **dict.fromkeys(("action", "why", "rule", "digest", "expires_at")),
+                    "exclude_nodes": [None],
+                    "user_excluded": [],
+                },
                 "decision": dict.fromkeys(("kind", "actor", "at", "reason")),
                 "outcome": {
                     "state": None,
@@ -169,7 +173,7 @@ def test_diagnose_has_the_documented_shape() -> None:
             "abstained": None,
             "sources": [None],
         },
-        "recommendation": {"action": None, "exclude_nodes": [None], "why": None},
+        "recommendation": {"action": None, "exclude_nodes": [None], "user_excluded": [], "why": None},
         "progress": dict.fromkeys(("iteration", "checkpoint_iteration", "step_seconds")),
         "notes": [None],
     }

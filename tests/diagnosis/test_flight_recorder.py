@@ -65,7 +65,7 @@ def test_a_rank_stuck_on_its_host_is_named() -> None:
 
 
 def test_a_rank_whose_gpu_never_started_is_named_not_the_others() -> None:
-    # NVRx names the seven others here (facts/attribution §1.7).
+    # NVRx names the seven others here (docs/attribution.md §1.7).
     found = analysed({3: {"started": 99, "state": "scheduled"}})
     assert (found.finding, found.ranks) == (Finding.NEVER_STARTED, (3,))
 

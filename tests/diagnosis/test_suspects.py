@@ -10,7 +10,7 @@ from activities.diagnosis.reading import Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts, facts_of
 from activities.diagnosis.signals import LogSource, Signals
 from activities.diagnosis.suspects import Whereabouts
-from activities.records import Job, JobState, Node, NodeState
+from activities.records import Job, JobState, Node, NodeState, SignalSource
 
 
 def facts(**loose: Any) -> SchedulerFacts:
@@ -191,3 +191,21 @@ def test_ranks_follow_the_distribution_that_slurm_tells(rank: int, told: dict[st
     reading = Reading()
     reading.ranks["x"] = {rank}
     assert node_of(rank, reading, nodes="n[1-4]", **told) == node
+
+
+XID = "[  123.456789] NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+def test_what_the_node_itself_tells_is_beyond_the_job_and_the_same_line_in_its_log_is_not() -> None:
+    job = Job(job_id="17", numeric_id=17, state=JobState.FAILED, exit_code=1, nodes=("n1", "n2"), node_count=2)
+    on_the_node = Engine().judge(Signals(job=job, kernel_logs={"n2": XID}))
+    in_its_log = Engine().judge(Signals(job=job, logs=(LogSource(data=f"n2: {XID}\n".encode()),)))
+    assert [(suspect.node, suspect.seen_by) for suspect in on_the_node.attribution.suspects] == [("n2", (SignalSource.KERNEL,))]
+    assert [(suspect.node, suspect.seen_by) for suspect in in_its_log.attribution.suspects] == [("n2", ())]
+
+
+def test_a_node_called_like_the_jobs_that_is_none_of_them_is_named_and_not_suspected() -> None:
+    job = Job(job_id="17", numeric_id=17, state=JobState.FAILED, exit_code=1, nodes=("n1", "n2"), node_count=2)
+    judged = Engine().judge(Signals(job=job, logs=(LogSource(data=b"ssh: connect to host n7 port 22: No route to host\n"),)))
+    assert judged.attribution.suspects == ()
+    assert "names n7, which is none of the job's nodes" in judged.diagnosis.summary

@@ -2,6 +2,8 @@
 
 import asyncio
 import concurrent.futures
+import os
+import signal
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -41,6 +43,12 @@ class Server:
     async def stop(self) -> None:
         """Ends it in good order; workflows stand in the file."""
         await asyncio.wrap_future(self._there(self._server.stop()))
+
+    async def kill(self) -> None:
+        """SIGKILL: nothing is saved in good order, and its file has to do."""
+        if self._server.pid is not None and self.is_running:
+            os.kill(self._server.pid, signal.SIGKILL)
+            await asyncio.wrap_future(self._there(self._server.wait()))
 
     def start_now(self) -> None:
         """`start` from where there is no loop."""

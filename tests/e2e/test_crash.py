@@ -32,6 +32,7 @@ SHAPE = {
             "recommendation": {
                 "action": str,
                 "exclude_nodes": [str],
+                "user_excluded": [str],
                 "why": str,
                 "rule": str,
                 "digest": str,

@@ -3,10 +3,10 @@
 import pytest
 
 from activities.mutation import (
+    DRAIN_PREFIX,
     CancelNotSeen,
 )
 from activities.records import JobState, Node, NodeFlag, NodeState
-from activities.reschedule import DRAIN_PREFIX
 from activities.slurm.simulated import SimulatedCluster
 from tests.reschedule.site import Site, Witness
 

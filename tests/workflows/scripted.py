@@ -61,13 +61,23 @@ ERRORS_END = (FileCursor(path="/shared/run1/errors.txt", inode=8, offset_bytes=5
 class World:
     """One simulated cluster of four nodes with one job on two of them, and the script of what is seen of it."""
 
-    def __init__(self, policy: PolicySection, *, judgement: Judgement | None = None, requeue: bool = True, **job: Any) -> None:
+    def __init__(
+        self,
+        policy: PolicySection,
+        *,
+        judgement: Judgement | None = None,
+        requeue: bool = True,
+        exclude: Sequence[str] = (),
+        **job: Any,
+    ) -> None:
         self.clock = ManualClock(datetime.now(UTC).replace(microsecond=0))
         self.cluster = SimulatedCluster(4, clock=self.clock)
         self.configuration = Configuration(cluster=ClusterSection(name="alpha"), policy=policy)
         self.judgement = judgement or a_judgement()
         self.job_id = self.cluster.submit(
-            request=Request(**{"node_count": 2, "name": "train", "user": "alice", "comment": "backstay", **job}), requeue=requeue
+            request=Request(**{"node_count": 2, "name": "train", "user": "alice", "comment": "backstay", **job}),
+            requeue=requeue,
+            exclude=exclude,
         )
         self.script: deque[Seen] = deque()
         self.changes: deque[Change] = deque()
@@ -131,7 +141,7 @@ class World:
     @activity.defn
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         self.reports.append(report)
-        return ClusterView()
+        return ClusterView(corroborated=report.attribution.nodes)
 
     @activity.defn
     async def permit_action(self, request: PermissionRequest) -> Permission:

@@ -33,7 +33,7 @@ from activities.records import (
 )
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
-from tests.builders import a_suspect, an_attribution
+from tests.builders import a_suspect, an_attribution, node_names
 from tests.e2e.server import Server
 from workers.commands.explaining import refusal
 from workers.embedded.temporal import EmbeddedTemporal, Origin, Program, find_program
@@ -89,7 +89,10 @@ class Site:
             finally:
                 await self.handle.terminate()
 
-    async def report(self, job_id: str, *suspects: str, domain: Domain = Domain.NETWORK, incident_id: str | None = None) -> ClusterView:
+    async def report(
+        self, job_id: str, *suspects: str, domain: Domain = Domain.NETWORK, incident_id: str | None = None, user: str = ""
+    ) -> ClusterView:
+        """A fault of an attempt on node-001 to node-009."""
         report = IncidentReport(
             cluster=self.name,
             job_id=job_id,
@@ -98,6 +101,8 @@ class Site:
             domain=domain,
             at=self.clock.now(),
             attribution=an_attribution(*(a_suspect(node) for node in suspects)),
+            user=user,
+            nodes=node_names(9),
         )
         view: ClusterView = await ActivityEnvironment(self.client).run(self._desk.report_incident, report)
         return view
@@ -109,7 +114,7 @@ class Site:
         )
         return await self.handle.execute_update(Cluster.report_incident, report, id=f"report-{job_id}")
 
-    async def permit(self, job_id: str, *suspects: str, incident_id: str | None = None) -> Permission:
+    async def permit(self, job_id: str, *suspects: str, incident_id: str | None = None, user: str = "alice") -> Permission:
         action = ActionRequest(
             job_id=job_id,
             incident_id=incident_id or f"{job_id}-1",
@@ -119,10 +124,17 @@ class Site:
             cause="ecc_uncorrectable",
             because=("Xid 94",),
             partition_nodes=20,
+            user=user,
+            ran_on=node_names(9),
         )
         request = PermissionRequest(cluster=self.name, action=action)
         permission: Permission = await ActivityEnvironment(self.client).run(self._desk.permit_action, request)
         return permission
+
+    async def exclude(self, node: str, job_id: str = "41") -> None:
+        """A node that alice's and bob's jobs implicate is kept from every job."""
+        await self.report(f"{job_id}1", node, user="bob")
+        assert (await self.permit(job_id, node)).granted
 
     async def storm(self, jobs: int = 5) -> ClusterView:
         """So many jobs fail within a minute, with nothing in common but the cluster."""
@@ -162,17 +174,47 @@ def names(view: ClusterView) -> Sequence[str]:
 # ------------------------------------------------------------------------------------------------ the ledger
 
 
-async def test_a_granted_action_excludes_its_suspects_for_the_jobs_that_fail_next(site: Site) -> None:
-    assert names(await site.report("41", "node-002")) == [], "a report alone excludes nobody"
+async def test_a_granted_action_excludes_its_suspects_for_its_own_job(site: Site) -> None:
+    assert names(await site.report("41", "node-002", user="alice")) == [], "a report alone excludes nobody"
     assert (await site.permit("41", "node-002")).granted
-    assert names(await site.report("42")) == ["node-002"]
+    assert names(await site.report("41", incident_id="41-2", user="alice")) == ["node-002"]
+    assert names(await site.report("42", user="bob")) == []
+
+
+async def test_a_node_that_jobs_of_two_users_implicate_is_kept_from_the_jobs_that_fail_next(site: Site) -> None:
+    await site.report("41", "node-002", user="alice")
+    assert (await site.permit("41", "node-002")).granted
+    assert names(await site.report("42", user="bob")) == []
+    assert names(await site.report("43", "node-002", user="bob")) == ["node-002"]
+    assert names(await site.report("44", user="carol")) == ["node-002"]
     [entry] = (await site.state()).entries
     assert (entry.job_id, entry.cause, entry.because) == ("41", "ecc_uncorrectable", ("Xid 94",))
     assert entry.excluded_until == site.clock.now() + timedelta(hours=24)
 
 
+async def test_a_node_that_slurm_lost_is_kept_from_every_job_at_once(site: Site) -> None:
+    site.cluster.node_down("node-002")
+    assert (await site.permit("41", "node-002")).granted
+    assert names(await site.report("42", user="bob")) == ["node-002"]
+
+
+async def test_what_one_users_jobs_print_holds_and_excludes_nothing_for_another(site: Site) -> None:
+    """Ten jobs of one user name a node they never had, and one they had."""
+    for number in range(10):
+        site.clock.advance(10)
+        await site.report(f"6{number}", "node-019", f"node-00{number % 9 + 1}", user="mallory")
+        await site.permit(f"6{number}", "node-019", f"node-00{number % 9 + 1}", user="mallory")
+    view = await site.report("41", "node-002", user="alice")
+    assert [entry.node for entry in view.excluded if entry.node != "node-002"] == []
+    assert view.breaker.tripped_at is None
+    assert (await site.permit("41", "node-002")).granted
+    assert not (await site.permit("69", user="mallory", incident_id="69-2")).granted
+    assert "node-019" not in {entry.node for entry in (await site.state()).entries}
+    assert not (await site.reset()).breaker.holds_somebody
+
+
 async def test_an_exclusion_expires(site: Site) -> None:
-    await site.permit("41", "node-002")
+    await site.exclude("node-002")
     site.clock.advance(timedelta(hours=23))
     assert names(await site.report("42")) == ["node-002"]
     site.clock.advance(timedelta(hours=2))
@@ -190,7 +232,7 @@ async def test_a_reboot_clears_a_node(site: Site) -> None:
 
 
 async def test_silence_of_slurm_clears_nobody_and_holds_up_no_answer(site: Site) -> None:
-    await site.permit("41", "node-002")
+    await site.exclude("node-002")
     site.cluster.down = True
     assert names(await site.report("42")) == ["node-002"]
     assert not (await site.permit("42", "node-003")).granted
@@ -200,7 +242,7 @@ async def test_silence_of_slurm_clears_nobody_and_holds_up_no_answer(site: Site)
 
 
 async def test_the_share_of_excluded_nodes_is_kept_with_the_numbers(site: Site) -> None:
-    assert (await site.permit("41", "node-002")).granted
+    await site.exclude("node-002")
     second = await site.permit("42", "node-003")
     assert not second.granted
     assert "2 of 20 nodes of partition train" in second.why
@@ -245,8 +287,11 @@ class SlowToAnswer(SimulatedCluster):
 
 
 async def test_two_jobs_cannot_both_take_the_last_share(server: Server) -> None:
-    site = Site(await connected(server), cluster=SlowToAnswer(20, clock=ManualClock()))
+    cluster = SlowToAnswer(20, clock=ManualClock())
+    site = Site(await connected(server), cluster=cluster)
     async with site.running():
+        for number in range(1, 6):  # bob's jobs say the same of each
+            await site.report(f"5{number}", f"node-00{number}", user="bob")
         granted = await asyncio.gather(*(site.permit(f"4{number}", f"node-00{number}") for number in range(1, 6)))
         assert [permission.granted for permission in granted].count(True) == 1
         assert len((await site.state()).entries) == 1

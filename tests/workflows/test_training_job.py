@@ -64,6 +64,27 @@ async def test_auto_restarts_off_the_suspect_and_calls_it_recovered_only_at_a_ne
     assert world.asked[1].excluded_nodes == ("node-002",)
 
 
+async def test_the_cluster_is_told_whose_job_it_is_and_where_the_attempt_ran(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(), *recovers(), ends()])
+    await the_end_of(env, world)
+    [report], [asked] = world.reports, world.permissions_asked
+    assert (report.user, report.nodes) == ("alice", ("node-001", "node-002"))
+    assert (asked.action.user, asked.action.ran_on, asked.action.suspects) == ("alice", ("node-001", "node-002"), ("node-002",))
+
+
+async def test_the_users_own_list_stays_the_users_through_every_restart(env: WorkflowEnvironment) -> None:
+    """Backstay writes its own exclusions into the same list; at the next fault they are still told apart."""
+    world = World(policy(Mode.AUTO), exclude=("node-004",))
+    world.script.extend([crashes(checkpoint=100), *recovers(checkpoint=120), crashes(checkpoint=120), *recovers(checkpoint=140), ends()])
+    end = await the_end_of(env, world)
+    assert (await world.now()).excluded_nodes == ("node-002", "node-004")
+    told = [incident.recommendation for incident in end.incidents if incident.recommendation is not None]
+    assert [(each.backstay_excludes, each.user_excluded) for each in told] == [(("node-002",), ("node-004",))] * 2
+    assert [request.action.user_excluded for request in world.permissions_asked] == [("node-004",)] * 2
+    assert [past.excluded for past in end.history.incidents] == [("node-002",)] * 2
+
+
 async def test_an_attempt_that_did_not_load_the_checkpoint_is_told_not_to_have_resumed(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO))
     world.script.extend([crashes(checkpoint=100), reaches(), reaches(iteration=9, first_iteration=1), reaches(checkpoint=120), ends()])

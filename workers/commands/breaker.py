@@ -17,14 +17,23 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.cluster_desk import cluster_workflow_id
 from activities.configuration import Configuration
-from activities.records import BreakerReset, BreakerTrip, ClusterState, NodeClearance
+from activities.records import (
+    BreakerReset,
+    BreakerTrip,
+    ClusterState,
+    Implication,
+    LedgerEntry,
+    LedgerScope,
+    NodeClearance,
+    SignalSource,
+)
 from activities.records import as_json as plain
 from workers.client import connect
 from workers.commands.errors import BadUsage, CommandFailed, Unreachable
 from workers.commands.explaining import refusal
 from workers.commands.lookup import QUERY_PATIENCE
 from workers.commands.options import ActorOption, ConfigOption, JsonOption, ReasonOption, actor_or_login, open_configuration, run
-from workers.commands.terminal import print_json, tell
+from workers.commands.terminal import print_json, printable, tell
 from workers.commands.words import clock
 
 BUSY_TRIES = 10
@@ -149,12 +158,43 @@ def in_words(cluster: str, state: ClusterState) -> Iterator[str]:
         yield f"cluster {cluster}: the breaker has been tripped{by} since {clock(tripped)} UTC: {state.breaker.reason}"
         yield "  Backstay recommends but does not act; once you know the cause: backstay breaker reset --reason WHY"
         yield "  what it holds back waits, until it expires, for your approval after that: backstay jobs, backstay approve JOB"
-    else:
+    elif not state.breaker.users:
         last = f"; last reset {clock(state.breaker.reset_at)} UTC by {state.breaker.reset_by}" if state.breaker.reset_at else ""
         yield f"cluster {cluster}: the breaker is closed, Backstay may act{last}"
+    else:
+        yield f"cluster {cluster}: the breaker is tripped for the jobs of {', '.join(stop.user for stop in state.breaker.users)} only"
+    for stop in state.breaker.users:
+        yield f"  since {clock(stop.at)} UTC for the jobs of {stop.user}: {stop.reason}; backstay breaker reset --reason WHY"
     yield f"  {len(state.recent_incidents)} incidents and {len(state.actions)} actions within their windows"
     for entry in state.entries:
-        until = f"excluded until {clock(entry.excluded_until)} UTC" if entry.excluded_until else "implicated, not excluded"
-        yield f"  node {entry.node}: {until}, for {entry.cause} in job {entry.job_id}"
+        yield from _entry_in_words(entry)
     if state.entries:
         yield "  a node that was rebooted leaves this list at the next fault; at once, by your word: backstay breaker clear NODE"
+
+
+def _entry_in_words(entry: LedgerEntry) -> Iterator[str]:
+    """One node of the ledger: until when, for whose jobs, and who says so."""
+    until = f"excluded until {clock(entry.excluded_until)} UTC" if entry.excluded_until else "implicated, not excluded"
+    whose = f"job {entry.job_id}{f' of {entry.user}' if entry.user else ''}"
+    match entry.scope:
+        case LedgerScope.JOB:
+            whom = f"for job {entry.job_id} only, as no second source implicates it"
+        case LedgerScope.CLUSTER:
+            whom = "for every job"
+    yield f"  node {entry.node}: {until}, {whom}: {entry.cause} in {whose}"
+    for one in entry.sources:
+        yield f"    {printable(_source_in_words(one))}"
+
+
+def _source_in_words(one: Implication) -> str:
+    said = f": {one.said}" if one.said else ""
+    whose = f"job {one.job_id}{f' of {one.user}' if one.user else ''}"
+    match one.source:
+        case SignalSource.LOG:
+            return f"by the output of {whose}{said}"
+        case SignalSource.NODE:
+            return f"by Slurm's own state of the node, {f'in {whose}' if one.job_id else clock(one.at) + ' UTC'}{said}"
+        case SignalSource.KERNEL | SignalSource.GPU:
+            return f"by what the node itself tells ({one.source}), in {whose}{said}"
+        case _:
+            return f"by {one.source}, in {whose}{said}"

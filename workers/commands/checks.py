@@ -152,7 +152,7 @@ async def may_requeue(configuration: Configuration, settings: SchedulerSettings,
 
 
 def requeue_delay(settings: SchedulerSettings) -> Check:
-    """The delay in which exclusions are written (design §5)."""
+    """The delay in which exclusions are written (docs/slurm.md, Requeue)."""
     delay = settings.requeue_delay
     if delay is None:
         return warning("requeue delay", "not told", "Backstay requeues jobs held and releases them; `backstay failopen` releases by hand")

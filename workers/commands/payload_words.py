@@ -71,7 +71,10 @@ def _suspect(suspect: Shape) -> str:
 
 
 def _recommendation(recommendation: Shape) -> str:
-    nodes = f" {', '.join(recommendation['exclude_nodes'])}" if recommendation.get("exclude_nodes") else ""
+    users = recommendation.get("user_excluded") or ()
+    ours = [node for node in recommendation.get("exclude_nodes") or () if node not in users]
+    nodes = f" {', '.join(ours)}" if ours else ""
+    nodes += f" (the user's own list: {', '.join(users)})" if users else ""
     digest = f" [{recommendation['digest']}]" if recommendation.get("digest") else ""
     return f"{_action(recommendation['action'])}{nodes}{digest} by rule {recommendation['rule']}: {recommendation['why']}"
 
@@ -113,7 +116,9 @@ def _permission(permission: Shape) -> str:
 def _cluster_view(view: Shape) -> str:
     nodes = ", ".join(str(entry["node"]) for entry in view["excluded"]) or "no node"
     tripped = view["breaker"].get("tripped_at")
-    return f"{nodes} excluded; " + (f"breaker tripped: {view['breaker'].get('reason')}" if tripped else "breaker closed")
+    users = ", ".join(str(stop["user"]) for stop in view["breaker"].get("users") or ())
+    closed = f"breaker tripped for the jobs of {users}" if users else "breaker closed"
+    return f"{nodes} excluded; " + (f"breaker tripped: {view['breaker'].get('reason')}" if tripped else closed)
 
 
 def _persons_word(word: Shape) -> str:

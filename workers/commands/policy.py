@@ -81,5 +81,8 @@ def _limits_in_words(section: PolicySection) -> Iterator[str]:
         f"cluster: {limits.excluded_fraction:.0%} of a partition excluded at once, for {duration(limits.exclusion_ttl)}; "
         f"{limits.actions_per_window} actions in {duration(limits.window)}"
     )
-    yield (f"breaker: trips at {limits.breaker_jobs} jobs in {duration(limits.breaker_window)}")
+    yield (
+        f"breaker: trips when {limits.breaker_jobs} jobs of several users fail in {duration(limits.breaker_window)}, or "
+        f"{limits.breaker_fraction:.0%} of the watched jobs where that is more; one user's failures stop acts on that user's jobs only"
+    )
     yield f"rules: {len(section.rules)} of your own, tried first, then {len(default_rules())} built in; in brackets the one that decides"

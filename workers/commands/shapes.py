@@ -172,6 +172,7 @@ def judgement_document(judgement: Judgement, recommendation: Recommendation) -> 
         "recommendation": {
             "action": recommendation.action.value,
             "exclude_nodes": list(recommendation.exclude_nodes),
+            "user_excluded": list(recommendation.user_excluded),
             "why": recommendation.why,
         },
         "progress": {
@@ -257,6 +258,7 @@ def _recommendation(recommendation: Recommendation | None) -> Json | None:
     return {
         "action": recommendation.action.value,
         "exclude_nodes": list(recommendation.exclude_nodes),
+        "user_excluded": list(recommendation.user_excluded),
         "why": recommendation.why,
         "rule": recommendation.rule,
         "digest": recommendation.digest,

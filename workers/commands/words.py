@@ -139,7 +139,9 @@ def action_in_words(recommendation: Recommendation) -> str:
     words = recommendation.action.in_words
     if recommendation.exclude_nodes:
         without = "" if recommendation.action is Action.RESTART_EXCLUDING else ", keeping off"
-        words += f"{without} {nodes_in_words(recommendation.exclude_nodes)}"
+        words += f"{without} {nodes_in_words(recommendation.backstay_excludes)}"
+    if recommendation.user_excluded:
+        words += f" (the user's own list keeps it off {nodes_in_words(recommendation.user_excluded)}, too)"
     return words + (f", drain {', '.join(recommendation.drain_nodes)}" if recommendation.drain_nodes else "")
 
 
