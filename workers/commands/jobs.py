@@ -9,9 +9,10 @@ from rich.text import Text
 from activities.configuration import Configuration
 from activities.slurm.hostlist import collect
 from workers.client import connect
-from workers.commands.lookup import Found, discovery_troubles, read_jobs
+from workers.commands.lookup import Found, read_jobs
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
 from workers.commands.shapes import Json, job_row, pending_recommendation, warnings_of
+from workers.commands.standing import cluster_troubles
 from workers.commands.terminal import complain, print_json, printable, screen, tell
 from workers.commands.words import action_in_words, clipped
 
@@ -43,7 +44,7 @@ def jobs(
 async def _read(configuration: Configuration, include_closed: bool) -> tuple[list[Found], list[str]]:
     client, cluster = await connect(configuration), configuration.cluster.name
     found, problems = await read_jobs(client, cluster, include_closed=include_closed)
-    return found, [*problems, *await discovery_troubles(client, cluster)]
+    return found, [*problems, *await cluster_troubles(client, configuration)]
 
 
 def as_table(found: list[Found]) -> Table:
