@@ -82,7 +82,7 @@ def main() -> None:
     except BrokenPipeError:  # `backstay jobs | head`: the reader has seen enough
         pass
     except OSError as error:  # a full disk: half a document must not pass for a whole one
-        complain(f"the answer could not be written: {error.strerror}")
+        complain(f"the answer could not be written: {error.strerror}; free space on its disk")
         code = ExitCode.BAD
     with suppress(OSError):
         sys.stderr.flush()
@@ -115,7 +115,7 @@ def run_to_exit_code() -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return unexpected(error)
-        complain(f"{error.filename or 'a file'} cannot be written: {error.strerror}; free space on its disk")
+        complain(f"{error.filename or 'the answer'} could not be written: {error.strerror}; free space on its disk")
         return ExitCode.BAD
     except CommandFailed as error:
         complain(str(error))
