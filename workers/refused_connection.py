@@ -6,6 +6,7 @@ Called by `client.py`, only after a connection failed; nothing is sent but a han
 
 import asyncio
 import re
+import socket
 import ssl
 from datetime import timedelta
 
@@ -64,9 +65,10 @@ async def why_refused(section: TemporalSection, address: str, error: Exception) 
     if not host or not port.isdigit():
         return f"temporal.address is {address!r}, which has no port", "write it as host:port, such as 127.0.0.1:7233"
     host = host.strip("[]")
+    look = _with_tls if section.tls else _in_plain_text
     try:
-        async with asyncio.timeout(LOOKED_FOR.total_seconds()):
-            return await (_with_tls(section, host, int(port)) if section.tls else _in_plain_text(section, host, int(port)))
+        # In a thread, with sockets that wait: asyncio's own TLS keeps the alerts to itself, in which a server says what it does not like.
+        return await asyncio.to_thread(look, section, host, int(port))
     except OSError:  # nothing listens there, or it says nothing at all; TimeoutError is one
         return None
 
@@ -81,13 +83,13 @@ def _unauthorised(section: TemporalSection, address: str) -> Refusal:
     return f"the Temporal server at {address} wants to know who asks", "set temporal.api_key_file, or temporal.tls_certificate and tls_key"
 
 
-async def _in_plain_text(section: TemporalSection, host: str, port: int) -> Refusal | None:
+def _in_plain_text(section: TemporalSection, host: str, port: int) -> Refusal | None:
     """With `tls: false`: does the server speak TLS?"""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent; only whether it answers is asked
     try:
-        _, writer = await asyncio.open_connection(host, port, ssl=context)
-        writer.close()
+        with _connected(host, port) as plain, context.wrap_socket(plain):
+            pass
     except ssl.SSLError as error:
         if "ALERT" not in (error.reason or ""):  # an alert is an answer in TLS
             return None
@@ -98,7 +100,7 @@ async def _in_plain_text(section: TemporalSection, host: str, port: int) -> Refu
     return f"the Temporal server at {host}:{port} speaks TLS, and temporal.tls is false{key}", fix
 
 
-async def _with_tls(section: TemporalSection, host: str, port: int) -> Refusal | None:
+def _with_tls(section: TemporalSection, host: str, port: int) -> Refusal | None:
     """With `tls: true`: does the server speak TLS, do we trust it, does it trust us?"""
     where = f"the Temporal server at {host}:{port}"
     authority = section.tls_ca.expanduser() if section.tls_ca else None
@@ -106,26 +108,21 @@ async def _with_tls(section: TemporalSection, host: str, port: int) -> Refusal |
     context.set_alpn_protocols(["h2"])
     if section.tls_certificate and section.tls_key:
         context.load_cert_chain(section.tls_certificate.expanduser(), section.tls_key.expanduser())
+    shaken = False
     try:
-        reader, writer = await asyncio.open_connection(host, port, ssl=context)
+        with _connected(host, port) as plain, context.wrap_socket(plain, server_hostname=host) as secure:
+            shaken = True
+            # In TLS 1.3 a server looks at the client's certificate once the client is done: its answer is the first thing read.
+            secure.sendall(_GREETING)
+            if not secure.recv(9):
+                return _client_certificate_refused(section, where)
     except ssl.SSLCertVerificationError as error:
         return _not_trusted(section, where, host, error)
     except (ssl.SSLError, ConnectionError) as error:
-        reason = getattr(error, "reason", None) or ""
-        if "ALERT" in reason and "PROTOCOL_VERSION" not in reason:
+        if shaken or "ALERT" in (getattr(error, "reason", None) or ""):
             return _client_certificate_refused(section, where)
-        if await _speaks_plain_http2(host, port):
+        if _speaks_plain_http2(host, port):
             return f"{where} does not speak TLS, and temporal.tls is true", "set temporal.tls: false, or temporal.address to its TLS port"
-        return None
-    try:
-        # In TLS 1.3 a server looks at the client's certificate after the client's handshake is done: its answer is the first thing read.
-        writer.write(_GREETING)
-        await writer.drain()
-        await reader.read(9)
-    except (ssl.SSLError, ConnectionError):
-        return _client_certificate_refused(section, where)
-    finally:
-        writer.close()
     return None
 
 
@@ -147,14 +144,12 @@ def _client_certificate_refused(section: TemporalSection, where: str) -> Refusal
     return f"{where} refuses the client certificate {section.tls_certificate}", fix
 
 
-async def _speaks_plain_http2(host: str, port: int) -> bool:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(_GREETING)
-        await writer.drain()
-        frame = await reader.read(9)
-    except ConnectionError:
-        return False
-    finally:
-        writer.close()
+def _speaks_plain_http2(host: str, port: int) -> bool:
+    with _connected(host, port) as plain:
+        plain.sendall(_GREETING)
+        frame = plain.recv(9)
     return len(frame) == 9 and frame[3] == _SETTINGS
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    return socket.create_connection((host, port), timeout=LOOKED_FOR.total_seconds())
