@@ -113,7 +113,8 @@ async def openssl_that_wants(clients: Authority, certificate: tuple[Path, Path],
 
 
 def a_configuration(address: str, **temporal: Any) -> Configuration:
-    return Configuration.model_validate({"cluster": {"name": "alpha"}, "temporal": {"address": address, **temporal}})
+    section = {"address": address, "database": "/nonexistent/temporal.db", **temporal}  # not the one of whoever runs the tests
+    return Configuration.model_validate({"cluster": {"name": "alpha"}, "temporal": section})
 
 
 async def refused(address: str, **temporal: Any) -> TemporalUnreachable:

@@ -245,7 +245,7 @@ async def test_versioning_is_switched_on_by_the_deployments_name(client: Client,
         tmp_path,
         worker={"heartbeat_timeout": "2s", "deployment": name, "build_id": "1.2.3"},
         watch={"poll_interval": "0.1s"},
-        temporal={"address": client.service_client.config.target_host},
+        temporal={"address": client.service_client.config.target_host, "database": tmp_path / "temporal.db"},
     )
     async with a_running_worker(configuration, client):
         before = await worker_version(configuration, name)

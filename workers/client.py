@@ -62,7 +62,7 @@ async def connect(configuration: Configuration) -> Client:
     """
     section = configuration.temporal
     own = _ownership(section)
-    address = own.address if own is not None and own.address is not None else section.address
+    address = section.address if own is None else own.address_for(section.address)
     key = _api_key(section)
     tls = _tls(section)
     try:

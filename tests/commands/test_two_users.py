@@ -174,6 +174,13 @@ async def test_a_server_that_up_did_not_start_is_used_where_up_never_served_the_
     assert "start `backstay up`" in refused.value.mend
 
 
+def test_only_the_address_it_was_configured_with_leads_to_the_port_it_has() -> None:
+    """Another address in the configuration means another server, which is then compared and refused; never this one unasked."""
+    moved = new_ownership().model_copy(update={"configured": "127.0.0.1:7233", "address": "127.0.0.1:40001"})
+    assert moved.address_for("127.0.0.1:7233") == "127.0.0.1:40001"
+    assert moved.address_for("127.0.0.1:9999") == "127.0.0.1:9999"
+
+
 async def test_an_owner_file_that_is_no_longer_whole_is_named_with_the_fix(tmp_path: Path) -> None:
     database = tmp_path / "temporal.db"
     owner_file(database).write_text("{")

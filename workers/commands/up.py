@@ -121,7 +121,7 @@ async def temporal_for(section: TemporalSection) -> AsyncIterator[EmbeddedTempor
     except DatabaseInUse as error:
         raise _already_running(section.database, error) from error
     try:
-        await _claim(server)
+        await _claim(server, section.address)
         yield server
     finally:
         await server.stop()
@@ -154,11 +154,11 @@ def _already_running(database: Path, error: DatabaseInUse) -> CommandFailed:
     )
 
 
-async def _claim(server: EmbeddedTemporal) -> None:
+async def _claim(server: EmbeddedTemporal, configured: str) -> None:
     """Marks the server as ours, and remembers where it is."""
     client = await Client.connect(server.address, namespace=server.namespace, runtime=sdk_runtime())
     try:
-        await claim(client, server.database, ui_port=server.ui_port, pid=os.getpid())
+        await claim(client, server.database, configured=configured, ui_port=server.ui_port, pid=os.getpid())
     except (OSError, RPCError) as error:
         why = (
             await asyncio.to_thread(server.disk_problem) or f"the embedded server cannot be marked as yours: {error}; see {server.log_file}"

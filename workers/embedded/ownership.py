@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pydantic import AwareDatetime, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 from temporalio.api.namespace.v1 import UpdateNamespaceInfo
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, UpdateNamespaceRequest
 from temporalio.client import Client
@@ -37,10 +37,15 @@ class Ownership(Record):
     """What stands beside a database of the embedded server."""
 
     token: str
-    address: str | None = None
+    configured: str | None = Field(default=None, description="temporal.address of the configuration it was started with")
+    address: str | None = Field(default=None, description="where it is served: the same, or a free port where that was taken")
     ui_port: int | None = None
     pid: int | None = None
     since: AwareDatetime | None = None
+
+    def address_for(self, configured: str) -> str:
+        """Where a configuration with this `temporal.address` finds the server. One that names another address means another server."""
+        return self.address if self.address is not None and configured == self.configured else configured
 
     @property
     def digest(self) -> str:
@@ -120,12 +125,12 @@ async def write_mark(client: Client, database: Path, ownership: Ownership) -> No
     await client.workflow_service.update_namespace(UpdateNamespaceRequest(namespace=client.namespace, update_info=info))
 
 
-async def claim(client: Client, database: Path, *, ui_port: int, pid: int) -> Ownership:
+async def claim(client: Client, database: Path, *, configured: str, ui_port: int, pid: int) -> Ownership:
     """Makes the server that serves this database the caller's, and remembers where it is. Raises `OSError` and `RPCError`."""
     known = read_ownership(database) or new_ownership()
     await write_mark(client, database, known)
     address = client.service_client.config.target_host
-    ownership = known.model_copy(update={"address": address, "ui_port": ui_port, "pid": pid, "since": datetime.now(UTC)})
+    ownership = Ownership(token=known.token, configured=configured, address=address, ui_port=ui_port, pid=pid, since=datetime.now(UTC))
     write_ownership(database, ownership)
     return ownership
 
