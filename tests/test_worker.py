@@ -159,11 +159,11 @@ class EndsWith(ActivityInboundInterceptor):
         raise self._error
 
 
-async def handed_over(error: BaseException, *, stopping: bool, requested: bool = False) -> BaseException:
+async def handed_over(error: BaseException, *, stopping: bool, requested: bool = False, lost: bool = False) -> BaseException:
     """How an activity that ends by `error` ends under the interceptor."""
     environment = ActivityEnvironment()
-    if requested:
-        environment._cancellation_details.details = ActivityCancellationDetails(cancel_requested=True)
+    if requested or lost:
+        environment._cancellation_details.details = ActivityCancellationDetails(cancel_requested=requested, not_found=lost)
     if stopping:
         environment.worker_shutdown()
     around = Handover().intercept_activity(EndsWith(error))
@@ -188,6 +188,14 @@ async def test_a_stopping_worker_fails_its_activities_so_that_another_goes_on_at
 async def test_a_cancellation_that_was_asked_for_stays_one() -> None:
     assert isinstance(await handed_over(asyncio.CancelledError(), stopping=False, requested=True), asyncio.CancelledError)
     assert isinstance(await handed_over(asyncio.CancelledError(), stopping=True, requested=True), asyncio.CancelledError)
+
+
+async def test_an_activity_that_another_worker_has_by_now_ends_without_a_traceback_in_the_log() -> None:
+    """The server answers a heartbeat that came too late by "not found"; that it ends so is no defect of the activity."""
+    ended = await handed_over(asyncio.CancelledError(), stopping=False, lost=True)
+    assert isinstance(ended, ApplicationError)
+    assert (ended.type, ended.category, ended.non_retryable) == ("ActivityLost", ApplicationErrorCategory.BENIGN, False)
+    assert isinstance(await handed_over(asyncio.CancelledError(), stopping=True, requested=True, lost=True), asyncio.CancelledError)
 
 
 async def test_an_ordinary_failure_is_passed_on_as_it_is() -> None:
@@ -237,7 +245,7 @@ async def test_versioning_is_switched_on_by_the_deployments_name(client: Client,
         tmp_path,
         worker={"heartbeat_timeout": "2s", "deployment": name, "build_id": "1.2.3"},
         watch={"poll_interval": "0.1s"},
-        temporal={"address": client.service_client.config.target_host},
+        temporal={"address": client.service_client.config.target_host, "database": tmp_path / "temporal.db"},
     )
     async with a_running_worker(configuration, client):
         before = await worker_version(configuration, name)

@@ -28,6 +28,11 @@ class _Handover(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         except asyncio.CancelledError as cancelled:
             details = activity.cancellation_details()
+            if details and (details.not_found or details.timed_out) and not details.cancel_requested:
+                # Another worker has it by now (this one was silent too long), or its workflow is gone: nobody waits for our answer.
+                raise ApplicationError(
+                    "this worker lost the activity", type="ActivityLost", category=ApplicationErrorCategory.BENIGN
+                ) from cancelled
             if activity.is_worker_shutdown() and not (details and details.cancel_requested):
                 raise ApplicationError(
                     "this worker is stopping; handed over",

@@ -52,8 +52,8 @@ def a_configuration(tmp_path: Path, **sections: Any) -> Configuration:
             "cluster": {"name": "alpha"},
             "logs": {"roots": [tmp_path]},
             "evidence": {"directory": tmp_path / "evidence"},
-            "temporal": {"address": f"127.0.0.1:{free_port()}"},
             **sections,
+            "temporal": {"address": f"127.0.0.1:{free_port()}", "database": tmp_path / "temporal.db", **sections.get("temporal", {})},
         }
     )
 

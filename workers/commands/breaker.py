@@ -1,7 +1,9 @@
 """`backstay breaker`: the cluster's guard rails as they stand, and what only a person may say: stop, go on, this node is mended."""
 
 import asyncio
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
@@ -36,8 +38,8 @@ from workers.commands.options import ActorOption, ConfigOption, JsonOption, Reas
 from workers.commands.terminal import print_json, printable, tell
 from workers.commands.words import clock
 
-BUSY_TRIES = 10
-"""Questions to a busy workflow, a second apart."""
+BUSY_FOR = timedelta(seconds=15)
+"""How long a busy workflow is asked again. The SDK itself tries for 10 s where the server has trouble of its own."""
 
 
 class Act(StrEnum):
@@ -138,11 +140,13 @@ async def ask(client: Client, cluster: str, order: Order | None = None) -> Clust
 
 async def _state(handle: WorkflowHandle[Any, Any]) -> ClusterState:
     """The cluster's answer; asked again for a while when the server says that the workflow is busy, as it is in a storm."""
-    for _ in range(BUSY_TRIES):
+    deadline = time.monotonic() + BUSY_FOR.total_seconds()
+    while time.monotonic() < deadline:
         try:
             state: ClusterState = await handle.query("state", result_type=ClusterState, rpc_timeout=QUERY_PATIENCE)
         except RPCError as error:
-            if error.status not in (RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.UNAVAILABLE):
+            # UNAVAILABLE has been tried again by the SDK for long enough: that is a server in trouble, and no storm.
+            if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
                 raise
             await asyncio.sleep(1)
         else:

@@ -1,5 +1,5 @@
-"""The checks of `doctor`: each asks one question and answers with one line and the mend. No check changes anything but for
-a file of its own in the evidence directory, written and removed.
+"""The checks of `doctor`: each asks one question and answers with one line and the mend. No check changes anything but for files and a
+workflow of its own, which are removed and ended at once.
 """
 
 import asyncio
@@ -7,57 +7,34 @@ import os
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeWorkerDeploymentRequest
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.configuration import Configuration, OptInBy, TemporalSection
 from activities.optin import read_comment
-from activities.records import Mode, Record
+from activities.records import Mode
 from activities.reschedule import SHORTEST_USEFUL_DELAY
 from activities.slurm.scheduler import Scheduler, SchedulerError, SchedulerSettings
-from workers.client import TemporalUnreachable, build_id_of, connect
+from workers.client import TemporalUnreachable, build_id_of, connect, may_be_embedded
+from workers.commands.checking import Check, Status, failed, ok, warning
 from workers.commands.controller import Controller
+from workers.commands.service_checks import disk_checks, service_checks
+from workers.disk import why_not_writable
 from workers.embedded.temporal import find_program
 
+__all__ = ["Check", "Status", "all_checks", "failed"]
+
 ALLOWED_SKEW = timedelta(seconds=5)  # the onset of a fault and Slurm's times are compared; a poll lies 5 s apart
+ANSWER_WITHIN = timedelta(seconds=10)  # of a question to Temporal; it answers in milliseconds
 SHORT_MEMORY = timedelta(seconds=300)  # Slurm's own default of MinJobAge
-
-
-class Status(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-class Check(Record):
-    """One line of `doctor`."""
-
-    name: str
-    status: Status
-    found: str
-    mend: str = ""
-
-
-def ok(name: str, found: str) -> Check:
-    return Check(name=name, status=Status.OK, found=found)
-
-
-def warning(name: str, found: str, mend: str) -> Check:
-    return Check(name=name, status=Status.WARNING, found=found, mend=mend)
-
-
-def failed(name: str, found: str, mend: str) -> Check:
-    return Check(name=name, status=Status.FAILED, found=found, mend=mend)
 
 
 async def all_checks(configuration: Configuration, scheduler: Scheduler, controller: Controller) -> Sequence[Check]:
     """Every check, in the order people read them."""
-    checks = [await temporal_reachable(configuration), temporal_program(configuration.temporal)]
-    if configuration.worker.deployment is not None and checks[0].status is Status.OK:
-        checks.append(await worker_version(configuration, configuration.worker.deployment))
+    checks = [*await temporal_checks(configuration), temporal_program(configuration.temporal)]
     try:
         settings = await scheduler.settings()
     except SchedulerError as error:
@@ -75,33 +52,44 @@ async def all_checks(configuration: Configuration, scheduler: Scheduler, control
         ]
     checks += await asyncio.to_thread(log_roots, configuration.logs.roots)
     checks.append(await asyncio.to_thread(evidence_directory, configuration.evidence.directory))
-    return checks
+    return [*checks, *await disk_checks(configuration, embedded=may_be_embedded(configuration.temporal))]
 
 
 # ------------------------------------------------------------------------------------------------------------- Temporal
 
 
-async def temporal_reachable(configuration: Configuration) -> Check:
-    """A frontend answers and knows the namespace."""
-    section = configuration.temporal
+async def temporal_checks(configuration: Configuration) -> Sequence[Check]:
+    """Whether Temporal answers, and, where it does, whether the service that lives there works."""
     try:
         client = await connect(configuration)
+        reachable = await temporal_reachable(client, configuration)
+        if reachable.status is not Status.OK:
+            return [reachable]
+        checks = [reachable, *await service_checks(client, configuration)]
+        if configuration.worker.deployment is not None:
+            checks.append(await worker_version(configuration, configuration.worker.deployment))
     except TemporalUnreachable as error:
-        return failed("temporal", error.found, error.mend)
-    if not await client.service_client.check_health(timeout=timedelta(seconds=5)):
-        return failed("temporal", f"{section.address} answers but is not healthy", "look at the Temporal server's own log")
+        return [failed("temporal", error.found, error.mend)]
+    except RPCError as error:
+        return [failed("temporal", f"no answer from {configuration.temporal.address}: {error.message}", "look at the server's own log")]
+    return checks
+
+
+async def temporal_reachable(client: Client, configuration: Configuration) -> Check:
+    """A frontend answers and knows the namespace. Raises `RPCError` where it falls silent."""
+    section, address = configuration.temporal, client.service_client.config.target_host
+    if not await client.service_client.check_health(timeout=ANSWER_WITHIN):
+        return failed("temporal", f"{address} answers but is not healthy", "look at the Temporal server's own log")
     try:
-        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=section.namespace))
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=section.namespace), timeout=ANSWER_WITHIN)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            create = f"temporal operator namespace create -n {section.namespace} --address {section.address}"
+            create = f"temporal operator namespace create -n {section.namespace} --address {address}"
             mend = f"mend temporal.namespace, or create it: `{create}`"
-            return failed("temporal", f"{section.address} answers, but has no namespace {section.namespace}", mend)
+            return failed("temporal", f"{address} answers, but has no namespace {section.namespace}", mend)
         if error.status is not RPCStatusCode.PERMISSION_DENIED:  # an API key need not be allowed to look at its namespace
-            return failed(
-                "temporal", f"{section.address} answers, but not for its namespace: {error.message}", "look at the server's own log"
-            )
-    return ok("temporal", f"{section.address} answers, namespace {section.namespace}")
+            return failed("temporal", f"{address} answers, but not for its namespace: {error.message}", "look at the server's own log")
+    return ok("temporal", f"{address} answers, namespace {section.namespace}")
 
 
 async def worker_version(configuration: Configuration, deployment: str) -> Check:
@@ -114,7 +102,7 @@ async def worker_version(configuration: Configuration, deployment: str) -> Check
     )
     try:
         request = DescribeWorkerDeploymentRequest(namespace=namespace, deployment_name=deployment)
-        described = await client.workflow_service.describe_worker_deployment(request)
+        described = await client.workflow_service.describe_worker_deployment(request, timeout=ANSWER_WITHIN)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return warning(name, f"no worker of deployment {deployment} has run yet", mend)
@@ -260,8 +248,8 @@ def evidence_directory(directory: Path) -> Check:
     name, place = "evidence", directory
     try:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=place) as probe:
+        with tempfile.TemporaryFile(dir=place, buffering=0) as probe:
             probe.write(b"backstay doctor")
     except OSError as error:
-        return failed(name, f"{place} cannot be written: {error.strerror}", "mend evidence.directory or its permissions")
+        return failed(name, why_not_writable(place, error), "mend evidence.directory, its permissions or its disk")
     return ok(name, f"{place} is writable")

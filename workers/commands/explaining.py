@@ -13,6 +13,9 @@ from workers.commands.errors import ExitCode
 from workers.embedded.temporal import EmbeddedTemporalFailed
 from workers.reaching import NotReachableFromHere
 
+CANNOT_WRITE = "shard status unknown"
+"""What Temporal says to everything once a write to its database failed (seen with server 1.32 on a full disk)."""
+
 
 def refusal(error: WorkflowUpdateFailedError) -> str:
     """The workflow's own sentence, which stands in the innermost failure."""
@@ -37,6 +40,8 @@ def explain(error: BaseException) -> tuple[ExitCode, str] | None:
             return ExitCode.BAD, str(error)
         case TemporalUnreachable() | EmbeddedTemporalFailed():
             return ExitCode.UNREACHABLE, str(error)
+        case RPCError() if error.status is RPCStatusCode.UNAVAILABLE and CANNOT_WRITE in error.message:
+            return ExitCode.UNREACHABLE, "Temporal cannot write its database, whose disk may be full; `backstay doctor` tells"
         case RPCError() if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
             return ExitCode.UNREACHABLE, f"Temporal gave no answer ({error.message}); see `backstay doctor`"
         case RPCError() if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):

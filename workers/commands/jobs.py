@@ -13,9 +13,10 @@ from activities.configuration import Configuration
 from workers.client import connect
 from workers.commands.errors import BadUsage
 from workers.commands.job_table import as_lines, counts_in_words, first_things_first, warnings_in_words
-from workers.commands.lookup import Found, discovery_troubles, read_jobs
+from workers.commands.lookup import Found, read_jobs
 from workers.commands.options import ConfigOption, JsonOption, open_configuration, run
 from workers.commands.refreshing import keep_fresh
+from workers.commands.service_health import cluster_troubles
 from workers.commands.shapes import job_row
 from workers.commands.terminal import complain, print_json, tell, window
 from workflows.state import Stage
@@ -69,20 +70,20 @@ class Wanted:
 
 
 async def _read_once(configuration: Configuration, wanted: Wanted) -> tuple[list[Found], list[str]]:
-    return await _read(await connect(configuration), configuration.cluster.name, wanted)
+    return await _read(await connect(configuration), configuration, wanted)
 
 
-async def _read(client: Client, cluster: str, wanted: Wanted) -> tuple[list[Found], list[str]]:
-    found, problems = await read_jobs(client, cluster, include_closed=wanted.include_closed)
+async def _read(client: Client, configuration: Configuration, wanted: Wanted) -> tuple[list[Found], list[str]]:
+    found, problems = await read_jobs(client, configuration.cluster.name, include_closed=wanted.include_closed)
     listed = first_things_first([each for each in found if wanted.holds(each)])
-    return listed, [*problems, *await discovery_troubles(client, cluster)]
+    return listed, [*problems, *await cluster_troubles(client, configuration)]
 
 
 async def _watch(configuration: Configuration, wanted: Wanted) -> None:
     client, cluster = await connect(configuration), configuration.cluster.name
 
     async def look() -> list[str]:
-        found, problems = await _read(client, cluster, wanted)
+        found, problems = await _read(client, configuration, wanted)
         return [*(f"backstay: {problem}" for problem in problems), *in_words(found, wanted, cluster, window())]
 
     await keep_fresh(look, title=f"cluster {cluster}")

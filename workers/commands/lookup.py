@@ -39,6 +39,14 @@ NO_WORKER = (
 AT_ONCE = 16  # questions in flight; a listing of a thousand jobs must not crowd out the server
 
 
+class NotWatched(CommandFailed):
+    """No workflow has this job."""
+
+    def __init__(self, message: str, *, named_wrongly: bool) -> None:
+        super().__init__(message)
+        self.named_wrongly = named_wrongly
+
+
 @dataclass(frozen=True)
 class Found:
     """A job's state, and how it was learnt."""
@@ -73,7 +81,7 @@ async def find_job(client: Client, cluster: str, job_id: str) -> WorkflowExecuti
 
     Raises:
         BadUsage: the ID cannot be one.
-        CommandFailed: no workflow has it.
+        NotWatched: no workflow has it.
     """
     if not job_id or "/" in job_id:
         raise BadUsage(f"{job_id!r} is no Slurm job ID; give one such as 1234 or 1234_7")
@@ -83,18 +91,20 @@ async def find_job(client: Client, cluster: str, job_id: str) -> WorkflowExecuti
         if newest is None or _order(execution) > _order(newest):
             newest = execution
     if newest is None:
-        raise CommandFailed(f"no job {job_id} is known on cluster {cluster}; {await _mend(client, cluster, job_id)}")
+        instead = await _mend(client, cluster, job_id)
+        known = f"no job {job_id} is known on cluster {cluster}"
+        raise NotWatched(f"{known}; {instead or 'see `backstay jobs --all`'}", named_wrongly=instead is not None)
     return newest
 
 
-async def _mend(client: Client, cluster: str, job_id: str) -> str:
-    """What to name instead: a task of an array, the leader of a heterogeneous job."""
+async def _mend(client: Client, cluster: str, job_id: str) -> str | None:
+    """What to name instead: a task of an array, the leader of a heterogeneous job; None where the name can be right."""
     leader = job_id.partition("+")[0]
     if leader != job_id:
         return f"a heterogeneous job is followed by its leader: {leader}"
     async for execution in client.list_workflows(f"WorkflowId STARTS_WITH {_quoted(f'job/{cluster}/{job_id}_')}", limit=1):
         return f"an array is followed task by task: name one, such as {execution.id.split('/')[2]}"
-    return "see `backstay jobs --all`"
+    return None
 
 
 def _order(execution: WorkflowExecution) -> tuple[int, float]:

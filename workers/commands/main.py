@@ -4,6 +4,7 @@ Each command lives in a file of its own, which is imported when the command is c
 longer to import than `diagnose` to read a small log. `main` is the entry point of the package.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -73,37 +74,66 @@ def _not_called() -> None:
 
 def main() -> None:
     """Run the program; ends the process with one of the documented exit codes."""
+    if "--json" in sys.argv[1:]:
+        keep_standard_output_for_the_document()
     code = run_to_exit_code()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError):  # `backstay jobs | head`: the reader has seen enough
-            stream.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # `backstay jobs | head`: the reader has seen enough
+        pass
+    except OSError as error:  # a full disk: half a document must not pass for a whole one
+        complain(f"the answer could not be written: {error.strerror}; free space on its disk")
+        code = ExitCode.BAD
+    with suppress(OSError):
+        sys.stderr.flush()
     # Not sys.exit: a thread of the Temporal SDK's native part may still be about to take the interpreter's lock, and doing so
     # while the interpreter is being torn down aborts the process (seen with 1.35.0 after a refused connection).
     os._exit(code)
 
 
+def keep_standard_output_for_the_document() -> None:
+    """From here on, only what this program itself prints reaches standard output; whatever a library or its native part writes to file
+    descriptor 1 goes to standard error. Programs read the document, and one stray line makes it none."""
+    document = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    sys.stdout = os.fdopen(document, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+
+
 def run_to_exit_code() -> int:
     """Run the command named in `sys.argv` and say in one sentence what went wrong, where something did."""
     try:
-        program(sys.argv[1:])()
+        app = program(sys.argv[1:])
+        if "structlog" in sys.modules:  # by itself it prints to standard output
+            import_module("workers.commands.logging").keep_standard_output_clean()
+        app()
     except SystemExit as ended:  # how the framework reports usage errors and `typer.Exit`
         return ended.code if isinstance(ended.code, int) else ExitCode.DONE
     except KeyboardInterrupt:
         return 128 + signal.SIGINT  # what shells expect of a program that Ctrl-C ended
     except BrokenPipeError:
         return ExitCode.DONE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return unexpected(error)
+        complain(f"{error.filename or 'the answer'} could not be written: {error.strerror}; free space on its disk")
+        return ExitCode.BAD
     except CommandFailed as error:
         complain(str(error))
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last line of defence; what is no known error shows its traceback
-        known: tuple[ExitCode, str] | None = import_module("workers.commands.explaining").explain(error)
-        if known is None:
-            traceback.print_exception(error)
-            return ExitCode.BAD
-        code, sentence = known
-        complain(sentence)
-        return code
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        return unexpected(error)
     return ExitCode.DONE
+
+
+def unexpected(error: Exception) -> int:
+    """The exit code and the sentence of an error that a command did not expect; what is no known error shows its traceback."""
+    known: tuple[ExitCode, str] | None = import_module("workers.commands.explaining").explain(error)
+    if known is None:
+        traceback.print_exception(error)
+        return ExitCode.BAD
+    code, sentence = known
+    complain(sentence)
+    return code
 
 
 if __name__ == "__main__":

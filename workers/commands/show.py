@@ -2,11 +2,12 @@
 
 from activities.configuration import Configuration
 from workers.client import connect
-from workers.commands.lookup import Found, find_job, read_job
+from workers.commands.lookup import Found, read_job
 from workers.commands.options import ConfigOption, JobArgument, JsonOption, open_configuration, run
 from workers.commands.shapes import job_document
 from workers.commands.temporal_ui import page_of
 from workers.commands.terminal import print_json, tell
+from workers.commands.unwatched import find_or_explain
 from workers.commands.words import job_in_words
 
 
@@ -27,4 +28,4 @@ def show(job: JobArgument, config: ConfigOption = None, as_json: JsonOption = Fa
 
 async def _read(configuration: Configuration, job_id: str) -> Found:
     client = await connect(configuration)
-    return await read_job(client, await find_job(client, configuration.cluster.name, job_id))
+    return await read_job(client, await find_or_explain(client, configuration, job_id))

@@ -1,11 +1,12 @@
-"""SIGINT and SIGTERM as an event: the first asks for a graceful end, the second ends the process at once."""
+"""SIGINT, SIGTERM and SIGHUP as an event: the first asks for a graceful end, the second ends the process at once."""
 
 import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""SIGHUP: the terminal or the login session is gone. A process started with `nohup` goes on, as it was asked to."""
 
 
 @contextmanager
@@ -19,10 +20,11 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
 
-    for number in STOP_SIGNALS:
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in handled:
         loop.add_signal_handler(number, asked, number)
     try:
         yield
     finally:
-        for number in STOP_SIGNALS:
+        for number in handled:
             loop.remove_signal_handler(number)

@@ -4,7 +4,7 @@ import asyncio
 
 from activities.configuration import Configuration
 from workers.client import connect
-from workers.commands.logging import log_to
+from workers.commands.logging import serving
 from workers.commands.options import ConfigOption, open_configuration, run
 from workers.commands.stopping import stop_on_signals
 from workers.worker import run_worker
@@ -12,9 +12,8 @@ from workers.worker import run_worker
 
 def worker(config: ConfigOption = None) -> None:
     """Run a worker until SIGINT or SIGTERM. Start as many as you like, on machines that reach Slurm and the logs."""
-    configuration = open_configuration(config)
-    log_to()
-    run(_work(configuration))
+    with serving():
+        run(_work(open_configuration(config)))
 
 
 async def _work(configuration: Configuration) -> None:

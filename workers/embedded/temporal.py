@@ -22,6 +22,8 @@ from typing import IO, Self
 
 from temporalio.service import ConnectConfig, RPCError, ServiceClient
 
+from workers.disk import try_to_write, why_not_writable
+from workers.sdk_runtime import sdk_runtime
 from workflows.visibility import SEARCH_ATTRIBUTES, type_in_words
 
 HEALTH_PAUSE_SECONDS = 0.1  # between two asks while the server comes up; it takes about one second
@@ -31,6 +33,10 @@ LOG_TAIL_BYTES = 4096
 
 class EmbeddedTemporalFailed(Exception):
     """The embedded server cannot be started. The message names the reason and the mend."""
+
+
+class DatabaseInUse(EmbeddedTemporalFailed):
+    """Another server has the database file."""
 
 
 class Origin(StrEnum):
@@ -104,7 +110,7 @@ async def answers(address: str, within: timedelta = timedelta(seconds=2)) -> boo
         writer.close()
     except OSError:  # TimeoutError is one
         return False
-    service = await ServiceClient.connect(ConnectConfig(target_host=address, lazy=True))
+    service = await ServiceClient.connect(ConnectConfig(target_host=address, lazy=True, runtime=sdk_runtime()))
     try:
         return await service.check_health(retry=False, timeout=within)
     except (RPCError, RuntimeError):  # RuntimeError: the native part could not connect
@@ -184,7 +190,8 @@ class EmbeddedTemporal:
         """Start the server and return when it answers.
 
         Raises:
-            EmbeddedTemporalFailed: no program, a taken port, a place that cannot be written, an early death, or no answer within the time.
+            EmbeddedTemporalFailed: no program, a taken port, a place that cannot be written, a full disk, an early death, or no answer
+                within the time.
         """
         for what, port, key in (("frontend", self.port, "temporal.address"), ("UI", self.ui_port, "temporal.ui_port")):
             if not port_is_free(port):
@@ -195,6 +202,8 @@ class EmbeddedTemporal:
         except OSError as error:
             mend = "set temporal.database to a file in a directory that you may write"
             raise EmbeddedTemporalFailed(f"the database {self.database} cannot be used: {error.strerror}; {mend}") from error
+        if problem := await asyncio.to_thread(self.disk_problem):
+            raise EmbeddedTemporalFailed(problem)
         with self._sole_use() as lock, self._open_log() as log:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
@@ -213,6 +222,16 @@ class EmbeddedTemporal:
         except BaseException:
             await self.stop()
             raise
+
+    def disk_problem(self) -> str | None:
+        """Why the database's disk takes no more, with the fix; None where it does. A server that meets this says nothing of it."""
+        directory = self.database.parent
+        try:
+            try_to_write(directory)
+        except OSError as error:
+            where = f"temporal.database ({self.database}) cannot grow: {why_not_writable(directory, error)}"
+            return f"{where}; free space there, or set temporal.database to a file on another disk"
+        return None
 
     async def stop(self, within: timedelta = timedelta(seconds=15)) -> None:
         """End the server and wait for it; what it holds stands in the database file."""
@@ -276,14 +295,14 @@ class EmbeddedTemporal:
         """The lock of the database file. Two servers on one file, each on its own ports, would run every workflow twice.
 
         Raises:
-            EmbeddedTemporalFailed: another server has it.
+            DatabaseInUse: another server has it.
         """
         lock = self.database.with_name(f"{self.database.name}.lock").open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise EmbeddedTemporalFailed(
+            raise DatabaseInUse(
                 f"another Temporal server uses {self.database}; stop it, point temporal.address at it, or set temporal.database"
             ) from None
         os.fchmod(lock.fileno(), 0o600)
@@ -299,6 +318,8 @@ class EmbeddedTemporal:
         clock = asyncio.get_running_loop().time
         deadline = clock() + within.total_seconds()
         while not await answers(self.address):
+            if not self.is_running and (problem := await asyncio.to_thread(self.disk_problem)):
+                raise EmbeddedTemporalFailed(problem)
             if not self.is_running:
                 code = self._process.returncode if self._process else None
                 raise EmbeddedTemporalFailed(f"Temporal ended at once with exit code {code}: {self._last_words()}; see {self.log_file}")
