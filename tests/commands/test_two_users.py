@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -41,7 +41,10 @@ class User:
         )
         # Compiled matchers of whoever runs the tests, where there are any: compiling them anew takes a busy machine a minute.
         if (cache := databases.directory()) is not None and cache.is_dir():
-            shutil.copytree(cache, home / ".cache" / databases.DIRECTORY)
+            (home / ".cache" / databases.DIRECTORY).mkdir(parents=True)
+            for compiled in cache.iterdir():
+                with suppress(FileNotFoundError):  # another test's process is writing there
+                    shutil.copy2(compiled, home / ".cache" / databases.DIRECTORY)
         for each in (home, *home.rglob("*")):
             os.chown(each, entry.pw_uid, entry.pw_gid)
         self._as = ("setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups")
