@@ -94,7 +94,7 @@ class Classify:
         async with heartbeats("diagnosing"):
             paths = self._logs_of(request, missing)
             signals = Signals(
-                job=request.job,
+                job=_job_of(request),
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,
@@ -105,7 +105,7 @@ class Classify:
                 if activity.info().attempt < TRIES_TO_READ:
                     raise  # a file system in trouble may answer a moment later
                 judgement = await asyncio.to_thread(self._engine.judge, signals)
-            return redact_record(judgement)
+            return redact_record(_of_the_attempt(judgement, signals.job.nodes if signals.job else ()))
 
     def _judged(self, signals: Signals, paths: Sequence[Path], request: ClassifyRequest) -> Judgement:
         return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, request) for path in paths)}))
@@ -163,6 +163,30 @@ class Classify:
         except SchedulerError as silence:
             missing.append(f"batch script: {silence}")
             return None
+
+
+def _job_of(request: ClassifyRequest) -> Job:
+    """The job on the nodes of the attempt that failed: Slurm may have put it back into the queue, or on other nodes, since."""
+    nodes = request.attempt.nodes
+    if not nodes and request.job.restart_count == request.attempt.restart_count:
+        return request.job
+    return request.job.model_copy(update={"nodes": nodes, "node_count": len(nodes) or request.job.node_count})
+
+
+def _of_the_attempt(judgement: Judgement, nodes: Sequence[str]) -> Judgement:
+    """The judgement without suspects that the attempt does not have: any user can print any node's name."""
+    attribution = judgement.attribution
+    suspects = tuple(suspect for suspect in attribution.suspects if suspect.node is None or suspect.node in nodes)
+    if suspects == attribution.suspects:
+        return judgement
+    others = ", ".join(suspect.node for suspect in attribution.suspects if suspect.node and suspect not in suspects)
+    why = "none of this attempt's nodes" if nodes else "not known to be this attempt's, whose nodes Slurm has not told"
+    return judgement.model_copy(
+        update={
+            "attribution": attribution.model_copy(update={"suspects": suspects, "abstained": not suspects}),
+            "notes": (*judgement.notes, f"{others}: {why}; nobody is implicated by a name in a log"),
+        }
+    )
 
 
 def _after_the_last_requeue(file: BinaryIO, at: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from activities.diagnosis import flight_recorder, trends
 from activities.diagnosis.causality import progressed_after
-from activities.diagnosis.causes import Cause
+from activities.diagnosis.causes import Blames, Cause, cause_of
 from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
 from activities.diagnosis.outliving import Fate, Living, fate_of, is_stall_over, was_caught
 from activities.diagnosis.pace import Mark
@@ -50,9 +50,10 @@ class Case:
         self.training_ended_at = self._training_ended_at()
         fates = self._fates()
         self.outlived = [item for item, fate in fates if fate is Fate.PASSED]
+        # A node that the job never had, or that Slurm lost and gave this attempt no more: who prints a line can name any node.
+        self.of_strangers = [item for item in reading.observations if _blames_a_node(item) and facts.is_stranger(item.named_node)]
         self.observations = [
-            # A node that Slurm lost and gave this attempt no more: an earlier one's, in the same log.
-            *(item for item in reading.observations if item.signature != "slurm_node_failure" or not facts.is_stranger(item.named_node)),
+            *(item for item in reading.observations if item not in self.of_strangers),
             *words.observations(facts),
             *of_state(facts),
             *(item for item, fate in fates if fate is Fate.COUNTS),
@@ -170,6 +171,11 @@ class Case:
             checkpoint_at=saved[-1].at if saved else None,
             step_seconds=round(sorted(steps)[len(steps) // 2], 4) if steps else None,
         )
+
+
+def _blames_a_node(item: Observation) -> bool:
+    cause = cause_of(item.cause or "")
+    return cause is not None and cause.blames is not Blames.NOBODY
 
 
 def is_step(mark: Mark) -> bool:

@@ -152,6 +152,15 @@ def besides(case: Case, judgement: Judgement) -> tuple[str, ...]:
     return tuple(dict.fromkeys(told))[:_BESIDES_TOLD]
 
 
+def of_strangers(case: Case) -> tuple[str, ...]:
+    """What the log tells of nodes that this attempt does not have, in words: it stays evidence and implicates nobody."""
+    told = {item.named_node: item for item in reversed(case.of_strangers)}
+    return tuple(
+        f"{node} is none of this job's nodes, what the log tells of it implicates nobody ({shown_lines([item])[0][:300]})"
+        for node, item in sorted(told.items(), key=lambda entry: entry[1].position)
+    )[:_BESIDES_TOLD]
+
+
 def _rank(case: Case, primary: Observation, same: Sequence[Observation], node: str | None) -> int | None:
     """The primary's own rank, else one that says the same on its node, else the first that failed there."""
     if primary.rank is not None or primary.source is SignalSource.SCHEDULER:

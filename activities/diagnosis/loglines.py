@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from activities.diagnosis import placements
 from activities.diagnosis.reading import Failure, Observation, PhaseLine, Reading
 from activities.diagnosis.signatures import Role, Signature
+from activities.diagnosis.speakers import about, is_messenger, writer_of
 from activities.logs.prefixes import Prefixed, parse_prefix
 from activities.scanning import scan
 from activities.scanning.scan import LineHits
@@ -115,13 +116,18 @@ class LogLines:
             prefixed = replace(prefixed, node=node)
         if "_wall" in names and (found := _WALL.search(raw)):
             self.wall = (line + _LINES_OF_A_WALL, found[1])
+        is_of_others, prefixed = is_messenger(prefixed.text), about(prefixed)
+        if writer := writer_of(prefixed.text):
+            self.reading.shown_nodes.add(writer)
         placed = self.reading.placements
         if prefixed.task is not None:
             placed.labelled(prefixed.task, prefixed.node)
             if prefixed.rank is not None and prefixed.rank != prefixed.task:
                 placed.ranked(prefixed.rank, prefixed.task)
         if prefixed.node:
-            self.reading.printing_nodes.add(prefixed.node)
+            self.reading.shown_nodes.add(prefixed.node)
+            if not is_of_others:
+                self.reading.printing_nodes.setdefault(self.name, set()).add(prefixed.node)
             if prefixed.rank is not None and (prefixed.task is None or prefixed.rank != prefixed.task):
                 self.reading.rank_nodes.setdefault(prefixed.rank, prefixed.node)
         if structure:

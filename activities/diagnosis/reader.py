@@ -78,6 +78,7 @@ class Reader:
 
     def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
         lines = LogLines(log.name, reading, near, self.signatures, self._extracts)
+        reading.logs.add(log.name)
         line = log.starts_at_line
         latest: deque[_Block] = deque()  # not yet sampled: the end of the log is sampled whole, and where it is shows at the end
         size = 0

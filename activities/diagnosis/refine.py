@@ -52,7 +52,7 @@ def _sigill(context: Context) -> Refined | None:
 
 
 def _every_rank_speaks(context: Context) -> bool:
-    return len(context.reading.printing_nodes | context.nodes) > 1 or context.stepped
+    return len(context.reading.speaking_nodes | context.nodes) > 1 or context.stepped
 
 
 def _illegal_access(context: Context) -> Refined | None:
@@ -132,7 +132,7 @@ def _cuda_oom(context: Context) -> Refined | None:
 
 def _once_on_one_node(context: Context) -> bool:
     """Told a single time, by one of several nodes that speak, where lines bear a node and no rank (pdsh, srun --label by host)."""
-    return not context.same and len(context.nodes) == 1 and context.facts.only_node is None and len(context.reading.printing_nodes) > 1
+    return not context.same and len(context.nodes) == 1 and context.facts.only_node is None and len(context.reading.speaking_nodes) > 1
 
 
 def _gpu_types(said: str) -> frozenset[str]:

@@ -96,6 +96,13 @@ class SchedulerFacts(Record):
         name, (names, kinds) = _unpadded(node), _names_and_kinds(self.nodes)
         return name not in names and _kind(name) in kinds
 
+    def as_listed(self, node: str) -> str | None:
+        """The job's node of this name, however it is padded or qualified; None where none or several are called so."""
+        if node in self.nodes:
+            return node
+        named = _names_and_kinds(self.nodes)[0].get(_unpadded(node), ())
+        return named[0] if len(named) == 1 else None
+
     def repeats(self, node: str | None) -> bool:
         """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
         if node is None:
@@ -117,9 +124,11 @@ def _kind(name: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _names_and_kinds(nodes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+def _names_and_kinds(nodes: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
     """What a job's nodes are called, and how nodes like them are. Kept, because each line of a rack's kernel log asks."""
-    names = frozenset(_unpadded(node) for node in nodes)
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        names.setdefault(_unpadded(node), []).append(node)
     return names, frozenset(_kind(name) for name in names)
 
 
