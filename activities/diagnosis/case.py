@@ -6,8 +6,8 @@ has been read."""
 from collections.abc import Mapping, Sequence
 
 from activities.diagnosis import flight_recorder, trends
-from activities.diagnosis.causality import progressed_after
 from activities.diagnosis.causes import Blames, Cause, cause_of
+from activities.diagnosis.going_on import Steps
 from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
 from activities.diagnosis.outliving import Fate, Living, fate_of, is_stall_over, was_caught
 from activities.diagnosis.pace import Mark
@@ -40,6 +40,7 @@ class Case:
     ) -> None:
         self.signals, self.facts, self.reading = signals, facts, reading
         self.rows = rows
+        self.steps = Steps(reading)
         self.whereabouts = Whereabouts(reading, facts, signals.rank_to_node)
         self.kernel = kernel_findings(signals, reading, facts)
         readings = judge_snapshot(signals.gpu_snapshots) if signals.gpu_snapshots else ()
@@ -89,7 +90,7 @@ class Case:
             runs=self.facts.is_running,
             ended_well=ended_well,
             keeps_pace=self.slowdown is None and len(trends.trend(self.reading.marks)) > trends.FEWEST_STEPS,
-            in_trouble=any(not progressed_after(item, self.reading.marks) for item in events),
+            in_trouble=any(not self.steps.went_on_after(item) for item in events),
             troubles=frozenset(item.cause for item in events if item.cause),
         )
         return [(item := of_kernel(finding), fate_of(finding, item, job)) for finding in findings]
@@ -100,7 +101,7 @@ class Case:
         if self.facts.state or not self.reading.marks or not self._nobody_saw_it_end():
             return []
         events = (item for item in self.observations if item.role in (Role.PRIMARY, Role.CASCADE))
-        standing = [item for item in events if not progressed_after(item, self.reading.marks)]
+        standing = [item for item in events if not self.steps.went_on_after(item)]
         first_step = self.reading.marks[0].position
         return standing if all(item.position > first_step and was_caught(item) for item in standing) else []
 

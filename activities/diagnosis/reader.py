@@ -152,7 +152,7 @@ class Reader:
             position = lines.base + block.offset + hit.start
             mark = pace.mark_of(prefixed.text, position=position, line=line, at=prefixed.at, stream=stream)
             if mark is not None:
-                lines.reading.marks.append(replace(mark, log=lines.name))
+                lines.reading.marks.append(replace(mark, log=lines.name, rank=prefixed.rank))
 
 
 def _settle_labels(reading: Reading, task_count: int | None, node_count: int) -> None:
