@@ -241,6 +241,28 @@ def _checkpoint(context: Context) -> Refined | None:
     return None
 
 
+# ------------------------------------------------------------------------------------------------------------------ imports
+
+_NO_MODULE = re.compile(r"No module named '?([\w.-]+)")
+_NO_NAME = re.compile(r"cannot import name '?(\w+)'? from '?([\w.]+)")
+
+
+def _import_failed(context: Context) -> Refined:
+    """Why an import failed: one word of the vocabulary stands for what is missing, too old, not built and built for another version."""
+    text = context.primary.text
+    if found := _NO_MODULE.search(text):
+        why = f"no module named {found[1].rstrip('.')} is installed for this Python"
+    elif "circular import" in text:
+        why = "two modules import each other (circular import)"
+    elif found := _NO_NAME.search(text):
+        why = f"{found[2]} has no {found[1]} in the version that is installed"
+    elif context.primary.signature == "extension_not_built":
+        why = "an extension could not be built on the node"
+    else:
+        why = "a binary does not fit what is installed beside it: it was built for another version"
+    return Refined("import_error_abi_mismatch", min(0.97, context.primary.weight + (0.03 if context.same else 0.0)), why)
+
+
 # ---------------------------------------------------------------------------------------------------------------- scheduler
 
 
@@ -347,5 +369,6 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "loss_divergence_nan": (_numbers,),
     "gpu_mapping_config": (_ordinal, _no_gpus),
     "rdzv_port_conflict": (network.closed,),
+    "import_error_abi_mismatch": (_import_failed,),
     "nvlink_fabric_misconfigured": (_fabric,),
 }
