@@ -129,6 +129,9 @@ class FatalLine(Record):
     rank: int | None = None
     node: str | None = None
     iterations_after: int = Field(default=0, description="one may still come from ranks that had finished the step; two refute it")
+    beyond: int | None = Field(
+        default=None, description="only iterations beyond this one refute it: others held back may arrive late; None: none was seen before"
+    )
     is_certain: bool = Field(default=True, description="False: programs also print such a line and go on; wait longer where no steps come")
 
 

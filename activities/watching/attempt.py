@@ -110,6 +110,7 @@ class AttemptWatch:
             attempt_started_at=self.attempt.started_at,
             may_hold_older_attempts=restarted and (str(path) in files or not files),
             cursor_is_older_attempts=restarted and str(path) in files,
+            iteration=self.progress.iteration if self._own else None,
         )
 
     def reads_by(self, reader: DiskReader) -> None:
