@@ -51,10 +51,11 @@ class Case:
         self.training_ended_at = self._training_ended_at()
         fates = self._fates()
         self.outlived = [item for item, fate in fates if fate is Fate.PASSED]
+        denied = [item for item in reading.observations if item.signature == "requeued_by_slurm" and facts.denies_a_requeue]
         # A node that the job never had, or that Slurm lost and gave this attempt no more: who prints a line can name any node.
         self.of_strangers = [item for item in reading.observations if _blames_a_node(item) and facts.is_stranger(item.named_node)]
         self.observations = [
-            *(item for item in reading.observations if item not in self.of_strangers),
+            *(item for item in reading.observations if item not in self.of_strangers and item not in denied),
             *words.observations(facts),
             *of_state(facts),
             *(item for item, fate in fates if fate is Fate.COUNTS),

@@ -160,6 +160,9 @@ class Cursor(Record):
     told_to_end_at: AwareDatetime | None = Field(
         default=None, description="the log said that Slurm ends the job (cancelled, requeued, preempted): what dies after that is no cause"
     )
+    unconfirmed_fatal: FatalLine | None = Field(
+        default=None, description="printed behind the log's word that Slurm ends the job: counts where Slurm does not agree"
+    )
     lost_nodes: tuple[LostNode, ...] = ()
     line_gap_seconds: float | None = Field(default=None, description="longest time between two iteration lines of this attempt")
     slow_since: AwareDatetime | None = Field(default=None, description="since when steps have been slow against the baseline")

@@ -36,6 +36,9 @@ def with_piece(known: Cursor, piece: Piece, patience: WatchSection, *, started_a
         update={
             "told_to_end_at": told,
             "fatal": _fatal_after(known.fatal, piece.fatal if told is None else None, iterations, resumed=resumed),
+            "unconfirmed_fatal": _fatal_after(
+                known.unconfirmed_fatal, piece.fatal if told is not None else None, iterations, resumed=resumed
+            ),
             "line_gap_seconds": _longest_gap(known.line_gap_seconds, before, progress, piece, iterations),
             "slow_since": slow_since if steps else known.slow_since,
             **_losses_after(now, [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION]),
