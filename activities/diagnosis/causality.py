@@ -60,7 +60,7 @@ def choose(observations: Sequence[Observation], steps: Steps) -> Verdict:
     events = [item for item in observations if item.role in (Role.PRIMARY, Role.CASCADE)]
     standing = [item for item in events if not steps.went_on_after(item)]
     recovered = tuple(item for item in events if steps.went_on_after(item))
-    primaries = [item for item in standing if item.role is Role.PRIMARY]
+    primaries = _without_passing([item for item in standing if item.role is Role.PRIMARY])
     cascades = [item for item in standing if item.role is Role.CASCADE]
     primaries = _without_aftermath(_without_the_end_of_a_wait(_without_seen_from_inside(primaries)), steps.marks)
     first_told = min((item for item in cascades if item.cause), key=_when, default=None)
@@ -82,6 +82,18 @@ def choose(observations: Sequence[Observation], steps: Steps) -> Verdict:
     )
     others = len([item for item in standing if item is not chosen and item.cause != chosen.cause])
     return Verdict(chosen, supporters, others, fallback, recovered)
+
+
+def _without_passing(primaries: list[Observation]) -> list[Observation]:
+    """What the driver calls non-fatal, and asks nobody to look at, never goes before an error of the job's own."""
+    passing = [item for item in primaries if item.source is SignalSource.KERNEL and not item.isolate and is_nonfatal(item)]
+    others = [item for item in primaries if item not in passing]
+    return others if any(item.source is SignalSource.LOG for item in others) else primaries
+
+
+def is_nonfatal(item: Observation) -> bool:
+    """By the line's own word (NVLink 5: Xid 144-150 say it)."""
+    return "nonfatal" in item.text.lower().replace("-", "")
 
 
 def _without_seen_from_inside(primaries: list[Observation]) -> list[Observation]:

@@ -46,7 +46,7 @@ def _held_back(case: Case, verdict: Verdict) -> Verdict | None:
 
 
 def _events(case: Case) -> list[Observation]:
-    """Observations that may count: a clean end makes unspecific noise around it harmless, and so does a job that lives on."""
+    """Observations that may count: a clean end outranks every line before it, and a job that lives on most of them."""
     if case.lives():
         standing = [item.position for item in case.observations if item.role is Role.CASCADE and item.cause and _stands(case, item)]
         felt = max(standing, default=-1)  # peers that felt it, and no step since: the job does not live on past what came before
@@ -62,13 +62,7 @@ def _events(case: Case) -> list[Observation]:
         return [item for item in case.observations if item not in case.caught]
     if not case.facts.ended_well:
         return case.observations
-    return [
-        item
-        for item in case.observations
-        if item.source is not SignalSource.LOG
-        or item.role not in (Role.PRIMARY, Role.CASCADE)
-        or (item.role is Role.PRIMARY and item.weight >= 0.9)
-    ]
+    return [item for item in case.observations if item.source is not SignalSource.LOG or item.role not in (Role.PRIMARY, Role.CASCADE)]
 
 
 def _stands(case: Case, item: Observation) -> bool:
