@@ -186,7 +186,7 @@ class LogLines:
 
     def _observe(self, rows: Sequence[Signature], raw: str, prefixed: Prefixed, *, context: str, position: int, line: int) -> None:
         text, at, rank, node = prefixed.text, prefixed.at, prefixed.rank, prefixed.node
-        hidden = any(row.role is Role.BENIGN for row in rows)
+        hidden = any(row.role is Role.BENIGN for row in rows) and not _ended_by_it(rows, prefixed, context)
         if any(row.id == "exception_ignored" for row in rows):
             # Python prints the traceback of an exception it discarded right after saying so; the traceback is not an event.
             self.ignored_exceptions += 1
@@ -198,7 +198,7 @@ class LogLines:
         if any(row.role in (Role.CASCADE, Role.TEARDOWN) for row in rows):
             # An exception class that a launcher or a peer raises is told by its own row.
             events = [row for row in events if row.id != "python_exception"]
-        if events and hidden and not _ended_by_it(rows, prefixed, context):
+        if events and hidden:
             events = []
         # One line is one event: its most telling row. A wrapped exception is told by what it wraps.
         best = max(events, key=lambda row: (row.role is Role.PRIMARY and row.id != "python_exception", row.weight), default=None)
@@ -333,7 +333,7 @@ class LogLines:
 
 def _ended_by_it(rows: Sequence[Signature], prefixed: Prefixed, context: str) -> bool:
     """True for an exception in words of a logger that tries again, which Python printed from the outermost frame: it ended the process."""
-    if not any(row.id == "python_exception" for row in rows) or any(row.role is Role.BENIGN and row.id != "logger_retry" for row in rows):
+    if {row.id for row in rows if row.role is Role.BENIGN} != {"logger_retry"} or not any(row.id == "python_exception" for row in rows):
         return False
     own = (line.text for raw in context.splitlines() if (line := parse_prefix(raw)).rank == prefixed.rank)
     return printed_by("\n".join(own)) is Printed.BY_THE_END
