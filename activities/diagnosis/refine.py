@@ -1,12 +1,12 @@
 """A cause in its context: the same line means different things at start, while saving, on one node of many, or for the third time.
 
 Each rule is a function from the context to another cause, with the reason; the table at the end lists them by the causes they
-look at; those of the network are in network.py. Pure; concluding.py asks once the first cause is chosen."""
+look at; those of the network are in network.py, of imports in imports.py. Pure; concluding.py asks once the first cause is chosen."""
 
 import re
 from collections.abc import Mapping
 
-from activities.diagnosis import network, trends
+from activities.diagnosis import imports, network, trends
 from activities.diagnosis.causes import Blames, cause_of
 from activities.diagnosis.context import Context, Refined, Rule
 from activities.diagnosis.scheduler_facts import SchedulerFacts
@@ -265,38 +265,6 @@ def _checkpoint(context: Context) -> Refined | None:
     return None
 
 
-# ------------------------------------------------------------------------------------------------------------------ imports
-
-_NO_CODE = re.compile(r"(?:CUDA|HIP) error: (?:invalid device function|no kernel image is available)")
-
-
-def _no_code_for_device(context: Context) -> Refined | None:
-    """The program's own kernels were built for other devices; what NCCL says of itself is another matter."""
-    if not _NO_CODE.search(context.primary.text) or "NCCL" in context.primary.text:
-        return None
-    return Refined("import_error_abi_mismatch", 0.85, "what is installed holds no code for this GPU: it was built for others")
-
-
-_NO_MODULE = re.compile(r"No module named '?([\w.-]+)")
-_NO_NAME = re.compile(r"cannot import name '?(\w+)'? from '?([\w.]+)")
-
-
-def _import_failed(context: Context) -> Refined:
-    """Why an import failed: one word of the vocabulary stands for what is missing, too old, not built and built for another version."""
-    text = context.primary.text
-    if found := _NO_MODULE.search(text):
-        why = f"no module named {found[1].rstrip('.')} is installed for this Python"
-    elif "circular import" in text:
-        why = "two modules import each other (circular import)"
-    elif found := _NO_NAME.search(text):
-        why = f"{found[2]} has no {found[1]} in the version that is installed"
-    elif context.primary.signature == "extension_not_built":
-        why = "an extension could not be built on the node"
-    else:
-        why = "a binary does not fit what is installed beside it: it was built for another version"
-    return Refined("import_error_abi_mismatch", min(0.97, context.primary.weight + (0.03 if context.same else 0.0)), why)
-
-
 # ---------------------------------------------------------------------------------------------------------------- scheduler
 
 
@@ -403,7 +371,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "loss_divergence_nan": (_numbers,),
     "gpu_mapping_config": (_ordinal, _no_gpus),
     "rdzv_port_conflict": (network.closed,),
-    "import_error_abi_mismatch": (_import_failed,),
-    "nccl_version_unsupported": (_no_code_for_device,),
+    "import_error_abi_mismatch": (imports.failed,),
+    "nccl_version_unsupported": (imports.no_code_for_device,),
     "nvlink_fabric_misconfigured": (_fabric,),
 }
