@@ -8,7 +8,7 @@ import io
 import os
 import re
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -34,8 +34,15 @@ TRIES_TO_READ = 4
 CLOCKS_DIFFER = timedelta(minutes=1)
 """How far a file server's clock may be behind Slurm's at most: no job's last words must pass for an earlier job's."""
 
-_REQUEUED = re.compile(rb"CANCELLED AT \S+ DUE TO (?:JOB REQUEUE|PREEMPTION)[^\n]*\n?")
-"""slurmstepd's last word to an attempt that was put back into the queue (slurmstepd/req.c)."""
+_REQUEUED = re.compile(rb"CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) DUE TO (?:JOB REQUEUE|PREEMPTION)[^\n]*\n?")
+"""slurmstepd's last word to an attempt that was put back into the queue (slurmstepd/req.c), with the node's local time."""
+
+_END_OF_AN_ATTEMPT = timedelta(minutes=10)
+"""How long a requeued job may take to be pending, which is when Slurm sets its SubmitTime: KillWait, and the epilogs."""
+
+_ZONES = tuple(timezone(timedelta(minutes=15 * quarters)) for quarters in range(-48, 57))
+_IN_SOME_ZONE = timedelta(seconds=90)
+"""The same where only another zone than this machine's makes the times fit: quarters of an hour leave no room for more."""
 
 
 class ClassifyRequest(Record):
@@ -93,8 +100,10 @@ class Classify:
         missing: list[str] = []
         async with heartbeats("diagnosing"):
             paths = self._logs_of(request, missing)
+            was_requeued = request.job.restart_count > request.attempt.restart_count
             signals = Signals(
                 job=_as_it_ran(request),
+                scheduler={"requeued": "yes"} if was_requeued else {},
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,
@@ -117,7 +126,7 @@ class Classify:
             if isinstance(file, io.FileIO) and request.attempt.restart_count > 0:
                 at = max((cursor.offset_bytes for cursor in request.logs_began if goes_on_from(file, cursor)), default=0)
                 if request.job.restart_count == request.attempt.restart_count:  # or the last requeue is this attempt's own end
-                    at = _after_the_last_requeue(file, at)
+                    at = _after_the_last_requeue(file, at, request.job.submitted_at, request.attempt.started_at)
             if isinstance(file, io.FileIO) and was_last_written_before(
                 os.fstat(file.fileno()), request.attempt.started_at, clocks_differ=CLOCKS_DIFFER
             ):
@@ -174,7 +183,7 @@ def _ran_on(request: ClassifyRequest) -> tuple[str, ...]:
 def _as_it_ran(request: ClassifyRequest) -> Job:
     """The job with the attempt's own nodes: one that Slurm has requeued meanwhile shows none, or the next attempt's."""
     nodes = _ran_on(request)
-    return request.job.model_copy(update={"nodes": nodes}) if nodes and nodes != request.job.nodes else request.job
+    return request.job.model_copy(update={"nodes": nodes, "node_count": len(nodes) or request.job.node_count})
 
 
 def _of_this_attempt(judgement: Judgement, nodes: Collection[str]) -> Judgement:
@@ -188,14 +197,34 @@ def _of_this_attempt(judgement: Judgement, nodes: Collection[str]) -> Judgement:
     return judgement.model_copy(update={"attribution": own, "notes": (*judgement.notes, note)})
 
 
-def _after_the_last_requeue(file: BinaryIO, at: int) -> int:
-    """Where what comes after the last requeue begins, from offset `at` on; `at` itself where no requeue is told."""
+def _after_the_last_requeue(file: BinaryIO, at: int, requeued_at: datetime | None, started_at: datetime | None) -> int:
+    """Where what comes after the last requeue begins, from offset `at` on; `at` itself where no requeue is told that Slurm knows of.
+
+    Args:
+        requeued_at: Slurm's SubmitTime, which a requeue resets.
+        started_at: of the attempt; what it printed itself ended no attempt before it.
+    """
     file.seek(at)
     begins = at
     for offset, block in blocks(file):
         if b" DUE TO " in block:
-            begins = max([begins, *(at + offset + told.end() for told in _REQUEUED.finditer(block))])
+            words = (word for word in _REQUEUED.finditer(block) if _is_of_the_requeue(word[1].decode(), requeued_at, started_at))
+            begins = max([begins, *(at + offset + word.end() for word in words)])
     return begins
+
+
+def _is_of_the_requeue(told: str, requeued_at: datetime | None, started_at: datetime | None) -> bool:
+    """Whether a word with this local time may be the last requeue's: any program can print one, and Slurm knows when it requeued."""
+    if requeued_at is None and started_at is None:
+        return True  # nothing to compare with, and the restart count agrees
+    try:
+        naive = datetime.fromisoformat(told)
+    except ValueError:
+        return False
+    latest = min(moment for moment in (requeued_at, started_at) if moment is not None) + timedelta(seconds=2)
+    if any(latest - _END_OF_AN_ATTEMPT <= at <= latest for at in (naive.astimezone(), naive.replace(tzinfo=UTC))):
+        return True
+    return any(latest - _IN_SOME_ZONE <= naive.replace(tzinfo=zone) <= latest for zone in _ZONES)
 
 
 def _line_breaks_before(file: BinaryIO, offset: int) -> int:

@@ -56,6 +56,8 @@ class Situation(Record):
     now: AwareDatetime
     min_job_age: timedelta | None = None
     incident_id: str = ""
+    is_offline: bool = False
+    """Nobody acts on it, and no cluster could have been looked at: what was not looked at is not told."""
 
     @property
     def earlier_same_cause(self) -> tuple[PastIncident, ...]:
@@ -231,6 +233,8 @@ def _share_excluded(draft: Draft, situation: Situation, policy: PolicySection) -
 def _enough_nodes_left(draft: Draft, situation: Situation, policy: PolicySection) -> Draft:
     """Slurm does not warn that an exclusion makes a job unschedulable: it would wait in the queue for ever."""
     if draft.action is not Action.RESTART_EXCLUDING:
+        return draft
+    if not situation.nodes and situation.is_offline:
         return draft
     if not situation.nodes:
         why = f"{draft.why}; the cluster's nodes are not known, so nobody has counted what remains"

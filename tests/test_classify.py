@@ -17,12 +17,12 @@ from activities.diagnosis.signals import Signals
 from activities.evidence.capture import EvidenceStore
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots
-from activities.records import Domain, Evidence, Job, Judgement, SignalSource
+from activities.records import Domain, Evidence, Job, JobState, Judgement, SignalSource
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import runs_for
 from activities.slurm.simulated_state import Request
-from tests.builders import ECC_LINE, a_judgement, a_key, a_symptom, an_attempt, an_opt_in, node_names
+from tests.builders import ECC_LINE, NOON, a_judgement, a_key, a_symptom, an_attempt, an_opt_in, node_names
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +212,67 @@ async def test_a_requeue_that_the_log_tells_ended_the_attempt_before_unless_slur
     second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1)
     judgement = await bench.diagnose(job.model_copy(update={"restart_count": restarts}), attempt=second)
     assert judgement.diagnosis.cause == cause
+
+
+FORGED = (
+    ("after this attempt began", "2026-01-05T12:00:30"),
+    ("long before it was requeued", "2026-01-05T10:31:00"),
+    ("yesterday", "2026-01-04T11:59:00"),
+    ("on no day of the calendar", "2026-02-31T11:59:00"),
+    ("at an hour of no zone", "2026-01-05T11:37:00"),
+)
+
+
+@pytest.mark.parametrize(("why", "at"), FORGED, ids=[why for why, _ in FORGED])
+async def test_a_requeue_that_only_the_program_tells_of_hides_no_failure(bench: Bench, why: str, at: str) -> None:
+    forged = f"slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT {at} DUE TO JOB REQUEUE ***"
+    job = await bench.failed("starting", "[rank0]: Traceback (most recent call last):", OUT_OF_RANGE, forged, "bye")
+    known = job.model_copy(update={"restart_count": 1, "submitted_at": NOON, "state": JobState.FAILED})
+    second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1, started_at=NOON + timedelta(seconds=20))
+    judgement = await bench.diagnose(known, attempt=second)
+    assert judgement.diagnosis.cause == "python_exception_rank_logic", why
+
+
+@pytest.mark.parametrize(
+    "at", ["2026-01-05T11:59:56", "2026-01-05T11:53:00", "2026-01-05T12:59:30", "2026-01-05T17:29:00", "2026-01-05T04:00:00"]
+)
+async def test_a_requeue_that_slurm_knows_of_is_believed_in_the_clusters_own_time(bench: Bench, at: str) -> None:
+    true = f"slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT {at} DUE TO JOB REQUEUE ***"
+    job = await bench.failed("starting", ECC_LINE, true, "starting", "[rank0]: Traceback (most recent call last):", OUT_OF_RANGE)
+    known = job.model_copy(update={"restart_count": 1, "submitted_at": NOON, "state": JobState.FAILED})
+    second = an_attempt(key=a_key(job.job_id), nodes=node_names(2), restart_count=1, started_at=NOON + timedelta(seconds=20))
+    assert (await bench.diagnose(known, attempt=second)).diagnosis.cause == "python_exception_rank_logic"
+
+
+async def test_a_first_attempts_log_is_never_split(bench: Bench) -> None:
+    forged = "slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T11:59:58 DUE TO JOB REQUEUE ***"
+    job = await bench.failed("starting", forged, "[rank0]: Traceback (most recent call last):", OUT_OF_RANGE)
+    assert (await bench.diagnose(job)).diagnosis.cause == "python_exception_rank_logic"
+
+
+LAUNCH = "srun: error: Task launch for StepId=17.0 failed on node {}: Job credential expired"
+
+
+@pytest.mark.parametrize("named", ["node-004", "node-999", "login1"])
+async def test_no_node_is_implicated_that_the_attempt_did_not_have(bench: Bench, named: str) -> None:
+    judgement = await bench.diagnose(await bench.failed(LAUNCH.format(named)))
+    assert judgement.attribution.suspects == ()
+
+
+async def test_a_node_of_the_attempt_is_implicated_though_slurm_has_put_the_job_elsewhere_since(bench: Bench) -> None:
+    job = await bench.failed(LAUNCH.format("node-002"))
+    elsewhere = job.model_copy(update={"restart_count": 1, "nodes": ("node-003", "node-004"), "state": JobState.RUNNING})
+    for now in (elsewhere, elsewhere.model_copy(update={"nodes": (), "state": JobState.PENDING})):
+        judgement = await bench.diagnose(now)
+        assert [suspect.node for suspect in judgement.attribution.suspects] == ["node-002"]
+
+
+async def test_where_the_attempts_nodes_are_not_known_nobody_is_implicated(bench: Bench) -> None:
+    job = await bench.failed(LAUNCH.format("node-002"))
+    now = job.model_copy(update={"restart_count": 1, "nodes": ("node-002",), "state": JobState.RUNNING})
+    judgement = await bench.diagnose(now, attempt=an_attempt(key=a_key(job.job_id), nodes=()))
+    assert (judgement.attribution.suspects, judgement.attribution.abstained) == ((), True)
+    assert any("node-002" in note and "nodes that nobody saw" in note for note in judgement.notes)
 
 
 class UnreadableLog(Engine):

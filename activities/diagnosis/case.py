@@ -6,8 +6,8 @@ has been read."""
 from collections.abc import Mapping, Sequence
 
 from activities.diagnosis import flight_recorder, trends
-from activities.diagnosis.causality import progressed_after
-from activities.diagnosis.causes import Cause
+from activities.diagnosis.causes import Blames, Cause, cause_of
+from activities.diagnosis.going_on import Steps
 from activities.diagnosis.observing import SchedulerWords, kernel_findings, of_gpu, of_kernel, of_state
 from activities.diagnosis.outliving import Fate, Living, fate_of, is_stall_over, was_caught
 from activities.diagnosis.pace import Mark
@@ -40,6 +40,7 @@ class Case:
     ) -> None:
         self.signals, self.facts, self.reading = signals, facts, reading
         self.rows = rows
+        self.steps = Steps(reading)
         self.whereabouts = Whereabouts(reading, facts, signals.rank_to_node)
         self.kernel = kernel_findings(signals, reading, facts)
         readings = judge_snapshot(signals.gpu_snapshots) if signals.gpu_snapshots else ()
@@ -50,9 +51,11 @@ class Case:
         self.training_ended_at = self._training_ended_at()
         fates = self._fates()
         self.outlived = [item for item, fate in fates if fate is Fate.PASSED]
+        denied = [item for item in reading.observations if item.signature == "requeued_by_slurm" and facts.denies_a_requeue]
+        # A node that the job never had, or that Slurm lost and gave this attempt no more: who prints a line can name any node.
+        self.of_strangers = [item for item in reading.observations if _blames_a_node(item) and facts.is_stranger(item.named_node)]
         self.observations = [
-            # A node that Slurm lost and gave this attempt no more: an earlier one's, in the same log.
-            *(item for item in reading.observations if item.signature != "slurm_node_failure" or not facts.is_stranger(item.named_node)),
+            *(item for item in reading.observations if item not in self.of_strangers and item not in denied),
             *words.observations(facts),
             *of_state(facts),
             *(item for item, fate in fates if fate is Fate.COUNTS),
@@ -88,7 +91,7 @@ class Case:
             runs=self.facts.is_running,
             ended_well=ended_well,
             keeps_pace=self.slowdown is None and len(trends.trend(self.reading.marks)) > trends.FEWEST_STEPS,
-            in_trouble=any(not progressed_after(item, self.reading.marks) for item in events),
+            in_trouble=any(not self.steps.went_on_after(item) for item in events),
             troubles=frozenset(item.cause for item in events if item.cause),
         )
         return [(item := of_kernel(finding), fate_of(finding, item, job)) for finding in findings]
@@ -99,7 +102,7 @@ class Case:
         if self.facts.state or not self.reading.marks or not self._nobody_saw_it_end():
             return []
         events = (item for item in self.observations if item.role in (Role.PRIMARY, Role.CASCADE))
-        standing = [item for item in events if not progressed_after(item, self.reading.marks)]
+        standing = [item for item in events if not self.steps.went_on_after(item)]
         first_step = self.reading.marks[0].position
         return standing if all(item.position > first_step and was_caught(item) for item in standing) else []
 
@@ -170,6 +173,11 @@ class Case:
             checkpoint_at=saved[-1].at if saved else None,
             step_seconds=round(sorted(steps)[len(steps) // 2], 4) if steps else None,
         )
+
+
+def _blames_a_node(item: Observation) -> bool:
+    cause = cause_of(item.cause or "")
+    return cause is not None and cause.blames is not Blames.NOBODY
 
 
 def is_step(mark: Mark) -> bool:

@@ -4,21 +4,19 @@
 3. What names its cause beats what only shows it; among equals the earliest wins, with room for clocks of different ranks."""
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import chain, islice
 
 from activities.diagnosis.causes import cause_of
+from activities.diagnosis.going_on import Steps
 from activities.diagnosis.pace import Mark
-from activities.diagnosis.reading import Observation, Reading
+from activities.diagnosis.reading import Observation
 from activities.diagnosis.signatures import Role
 from activities.diagnosis.tracebacks import Printed, printed_by
 from activities.records import Domain, SignalSource, SymptomKind
 
 CLOCK_SKEW = timedelta(seconds=2)  # between nodes kept by NTP, with room for buffered output
-PROGRESS_AFTER = 3  # marks after a fault: other ranks may print one or two while they die
 NAMES_ITS_CAUSE = 0.9
 IS_SPECIFIC = 0.7
 
@@ -57,30 +55,14 @@ class Verdict:
     recovered: tuple[Observation, ...]
 
 
-def progressed_after(item: Observation, marks: Sequence[Mark]) -> bool:
-    """True when the job went on stepping after this line of its log: further down in the same log, or later by the stamps of both
-    in another one, whose lines no order joins to this one's."""
-    if item.source is not SignalSource.LOG:
-        return False
-    # Marks stand in the order of the log, so those after the line are the list's end.
-    first = bisect_right(marks, item.position, key=lambda mark: mark.position)
-    candidates: Iterable[Mark] = islice(marks, first, None)
-    if item.log and marks and not marks[0].log == marks[-1].log == item.log:  # each log's marks stand together
-        later = (mark for mark in marks if mark.log != item.log and item.at and mark.at and mark.at > item.at)
-        candidates = chain((mark for mark in candidates if mark.log == item.log), later)
-    steps = (mark for mark in candidates if mark.iteration is not None or mark.loss is not None)
-    after = list(islice(steps, 2 * PROGRESS_AFTER))
-    return len(after) >= PROGRESS_AFTER and len({(mark.iteration, mark.loss, mark.at) for mark in after}) >= 2
-
-
-def choose(observations: Sequence[Observation], reading: Reading) -> Verdict:
+def choose(observations: Sequence[Observation], steps: Steps) -> Verdict:
     """The first cause among `observations`."""
     events = [item for item in observations if item.role in (Role.PRIMARY, Role.CASCADE)]
-    standing = [item for item in events if not progressed_after(item, reading.marks)]
-    recovered = tuple(item for item in events if progressed_after(item, reading.marks))
-    primaries = [item for item in standing if item.role is Role.PRIMARY]
+    standing = [item for item in events if not steps.went_on_after(item)]
+    recovered = tuple(item for item in events if steps.went_on_after(item))
+    primaries = _without_passing([item for item in standing if item.role is Role.PRIMARY])
     cascades = [item for item in standing if item.role is Role.CASCADE]
-    primaries = _without_aftermath(_without_the_end_of_a_wait(_without_seen_from_inside(primaries)), reading.marks)
+    primaries = _without_aftermath(_without_the_end_of_a_wait(_without_seen_from_inside(primaries)), steps.marks)
     first_told = min((item for item in cascades if item.cause), key=_when, default=None)
     if first_told is not None:
         # An exception after somebody noticed a dead peer is one more that noticed.
@@ -100,6 +82,18 @@ def choose(observations: Sequence[Observation], reading: Reading) -> Verdict:
     )
     others = len([item for item in standing if item is not chosen and item.cause != chosen.cause])
     return Verdict(chosen, supporters, others, fallback, recovered)
+
+
+def _without_passing(primaries: list[Observation]) -> list[Observation]:
+    """What the driver calls non-fatal, and asks nobody to look at, never goes before an error of the job's own."""
+    passing = [item for item in primaries if item.source is SignalSource.KERNEL and not item.isolate and is_nonfatal(item)]
+    others = [item for item in primaries if item not in passing]
+    return others if any(item.source is SignalSource.LOG for item in others) else primaries
+
+
+def is_nonfatal(item: Observation) -> bool:
+    """By the line's own word (NVLink 5: Xid 144-150 say it)."""
+    return "nonfatal" in item.text.lower().replace("-", "")
 
 
 def _without_seen_from_inside(primaries: list[Observation]) -> list[Observation]:

@@ -4,10 +4,10 @@ The engine calls `judgement_of`."""
 
 from activities.diagnosis import concluding
 from activities.diagnosis.case import Case
-from activities.diagnosis.causality import ENDS_A_WAIT, IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose, progressed_after
+from activities.diagnosis.causality import ENDS_A_WAIT, IS_SPECIFIC, NAMES_ITS_CAUSE, Verdict, choose
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.collectives import WAITING, Waiting, waiting_of, with_dumps
-from activities.diagnosis.quiet import of_a_hang, of_no_event
+from activities.diagnosis.quiet import ended_badly, of_a_hang, of_no_event
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.shown import short, shown_lines
 from activities.diagnosis.signatures import Role
@@ -15,7 +15,7 @@ from activities.records import Attribution, Diagnosis, Domain, Judgement, Primar
 
 
 def judgement_of(case: Case) -> Judgement:
-    verdict = choose(_events(case), case.reading)
+    verdict = choose(_events(case), case.steps)
     waiting = _waiting(case, verdict)
     if waiting is not None and case.flight is not None:
         waiting = with_dumps(waiting, case.flight)
@@ -28,13 +28,25 @@ def judgement_of(case: Case) -> Judgement:
     )
     if ended_from_outside and (hang := of_a_hang(case)) is not None:
         return hang
+    if verdict.primary is None and ended_badly(case) and (held := _held_back(case, verdict)) is not None:
+        verdict = held
     if verdict.primary is not None:
         return concluding.of_primary(case, verdict.primary, verdict)
     return of_no_event(case, verdict)
 
 
+def _held_back(case: Case, verdict: Verdict) -> Verdict | None:
+    """The last error that a job which ended badly seems to have outlived, by no more steps than other ranks may have held back."""
+    errors = [item for item in verdict.recovered if item.role is Role.PRIMARY and case.steps.may_be_held_back(item)]
+    last = max(errors, key=lambda item: item.position, default=None)
+    if last is None:
+        return None
+    supporters = tuple(item for item in errors if item.cause == last.cause and item is not last)
+    return Verdict(last, supporters, verdict.cascades, False, tuple(item for item in verdict.recovered if item is not last))
+
+
 def _events(case: Case) -> list[Observation]:
-    """Observations that may count: a clean end makes unspecific noise around it harmless, and so does a job that lives on."""
+    """Observations that may count: a clean end outranks every line before it, and a job that lives on most of them."""
     if case.lives():
         standing = [item.position for item in case.observations if item.role is Role.CASCADE and item.cause and _stands(case, item)]
         felt = max(standing, default=-1)  # peers that felt it, and no step since: the job does not live on past what came before
@@ -50,21 +62,15 @@ def _events(case: Case) -> list[Observation]:
         return [item for item in case.observations if item not in case.caught]
     if not case.facts.ended_well:
         return case.observations
-    return [
-        item
-        for item in case.observations
-        if item.source is not SignalSource.LOG
-        or item.role not in (Role.PRIMARY, Role.CASCADE)
-        or (item.role is Role.PRIMARY and item.weight >= 0.9)
-    ]
+    return [item for item in case.observations if item.source is not SignalSource.LOG or item.role not in (Role.PRIMARY, Role.CASCADE)]
 
 
 def _stands(case: Case, item: Observation) -> bool:
-    return item.source is SignalSource.LOG and not progressed_after(item, case.reading.marks)
+    return item.source is SignalSource.LOG and not case.steps.went_on_after(item)
 
 
 def _waiting(case: Case, verdict: Verdict) -> Waiting | None:
-    waits = [item for item in case.observations if not progressed_after(item, case.reading.marks)]
+    waits = [item for item in case.observations if not case.steps.went_on_after(item)]
     first = next((item for item in waits if item.signature in WAITING), None)
     primary = verdict.primary
     if first is None or (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from activities.diagnosis.case import Case
-from activities.diagnosis.causality import ENDS_A_WAIT, Verdict, progressed_after
+from activities.diagnosis.causality import ENDS_A_WAIT, Verdict
 from activities.diagnosis.causes import UNKNOWN, Blames, cause_of
 from activities.diagnosis.context import Context, Refined
 from activities.diagnosis.reading import Observation
@@ -57,13 +57,14 @@ def _context(case: Case, primary: Observation, same: Sequence[Observation]) -> C
         same=same,
         observations=case.observations,
         reading=case.reading,
+        steps=case.steps,
         facts=case.facts,
         whereabouts=case.whereabouts,
         phase=case.phase_at(primary.position if in_the_log else case.reading.bytes + 1),
         stepped=any(mark.position < primary.position and mark.position not in resumed_at for mark in steps)
         if in_the_log
         else bool(case.reading.marks),
-        steps_after=progressed_after(primary, case.reading.marks),
+        steps_after=case.steps.went_on_after(primary),
         training_ended=case.training_ended_at is not None and primary.position > case.training_ended_at,
     )
 
@@ -152,6 +153,15 @@ def besides(case: Case, judgement: Judgement) -> tuple[str, ...]:
         if node not in known
     ]
     return tuple(dict.fromkeys(told))[:_BESIDES_TOLD]
+
+
+def of_strangers(case: Case) -> tuple[str, ...]:
+    """What the log tells of nodes that this attempt does not have, in words: it stays evidence and implicates nobody."""
+    told = {item.named_node: item for item in reversed(case.of_strangers)}
+    return tuple(
+        f"{node} is none of this job's nodes, what the log tells of it implicates nobody ({shown_lines([item])[0][:300]})"
+        for node, item in sorted(told.items(), key=lambda entry: entry[1].position)
+    )[:_BESIDES_TOLD]
 
 
 def _rank(case: Case, primary: Observation, same: Sequence[Observation], node: str | None) -> int | None:

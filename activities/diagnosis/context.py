@@ -5,6 +5,7 @@ refine.py and network.py hold the rules, concluding.py makes the context."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from activities.diagnosis.going_on import Steps
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signatures import Doing
@@ -19,6 +20,7 @@ class Context:
     same: Sequence[Observation]  # further observations of the same cause
     observations: Sequence[Observation]
     reading: Reading
+    steps: Steps
     facts: SchedulerFacts
     whereabouts: Whereabouts
     phase: Doing | None  # what the job was doing when the primary was printed

@@ -11,12 +11,13 @@ from activities.diagnosis import flight_recorder
 from activities.diagnosis.case import Case
 from activities.diagnosis.causes import UNKNOWN
 from activities.diagnosis.choosing import judgement_of
-from activities.diagnosis.concluding import besides
+from activities.diagnosis.concluding import besides, of_strangers
 from activities.diagnosis.observing import SchedulerWords
 from activities.diagnosis.reader import Reader
 from activities.diagnosis.scheduler_facts import facts_of
 from activities.diagnosis.signals import FatalLine, Signals
 from activities.diagnosis.signatures import Role, load
+from activities.diagnosis.speakers import about
 from activities.logs.prefixes import parse_prefix
 from activities.records import Judgement
 
@@ -54,7 +55,7 @@ class Engine:
             row = max(rows, key=lambda item: (item.role is Role.PRIMARY and item.id != "python_exception", item.weight), default=None)
             if row is None:
                 continue
-            line = parse_prefix(data[hit.start : hit.end].decode(errors="replace"))
+            line = about(parse_prefix(data[hit.start : hit.end].decode(errors="replace")))
             found.append(
                 FatalLine(
                     signature=row.id,
@@ -80,4 +81,4 @@ class Engine:
         dumps, refused = flight_recorder.read_all(signals.flight_recorder)
         case = Case(signals, facts, reading, dumps, rows=self.rows, words=self._words)
         judgement = judgement_of(case)
-        return judgement.model_copy(update={"notes": (*refused, *besides(case, judgement))})
+        return judgement.model_copy(update={"notes": (*refused, *besides(case, judgement), *of_strangers(case))})

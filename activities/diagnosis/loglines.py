@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from activities.diagnosis import placements
 from activities.diagnosis.reading import Failure, Observation, PhaseLine, Reading
 from activities.diagnosis.signatures import Role, Signature
+from activities.diagnosis.speakers import about, is_messenger, writer_of
+from activities.diagnosis.tracebacks import Printed, printed_by, unusual_end
 from activities.logs.prefixes import Prefixed, parse_prefix
 from activities.scanning import scan
 from activities.scanning.scan import LineHits
@@ -115,22 +117,47 @@ class LogLines:
             prefixed = replace(prefixed, node=node)
         if "_wall" in names and (found := _WALL.search(raw)):
             self.wall = (line + _LINES_OF_A_WALL, found[1])
+        is_of_others, prefixed = is_messenger(prefixed.text), about(prefixed)
+        if writer := writer_of(prefixed.text):
+            self.reading.shown_nodes.add(writer)
         placed = self.reading.placements
         if prefixed.task is not None:
             placed.labelled(prefixed.task, prefixed.node)
             if prefixed.rank is not None and prefixed.rank != prefixed.task:
                 placed.ranked(prefixed.rank, prefixed.task)
         if prefixed.node:
-            self.reading.printing_nodes.add(prefixed.node)
+            self.reading.shown_nodes.add(prefixed.node)
+            if not is_of_others:
+                self.reading.printing_nodes.setdefault(self.name, set()).add(prefixed.node)
             if prefixed.rank is not None and (prefixed.task is None or prefixed.rank != prefixed.task):
                 self.reading.rank_nodes.setdefault(prefixed.rank, prefixed.node)
         if structure:
             self._structure(structure, raw, prefixed, self.base + offset + start)
+        if "_traceback" in names:
+            self._unusual_end(block, end, as_carried, offset=offset, line=line)
         if rows:
             context = self._context(rows, block, start)
             if any(row.id == "nvrm_line" for row in rows) and len(self.reading.kernel_lines) < FIRST_KEPT:
                 self.reading.kernel_lines.append((as_carried if prefixed.carrier is None else raw)[:2000])
             self._observe(rows, raw, prefixed, context=context, position=self.base + offset + start, line=line)
+
+    def _unusual_end(self, block: bytes, end: int, header: str, *, offset: int, line: int) -> None:
+        """An exception whose class no row of the table names."""
+        row = self.signatures.get("python_exception")
+        after = block[end + 1 : end + CONTEXT_BYTES]
+        if row is None or not (found := unusual_end(parse_prefix(header), after.decode(errors="replace"))):
+            return
+        start = end + 1 + found[0]
+        self.reading.counts[row.id] = self.reading.counts.get(row.id, 0) + 1
+        prefixed = about(parse_prefix(found[1], near=self.near))
+        self._observe(
+            [row],
+            found[1].rstrip(),
+            prefixed,
+            context=self._context([row], block, start),
+            position=self.base + offset + start,
+            line=line + scan.line_breaks(block, end, start),
+        )
 
     def _node_of(self, raw: str) -> str | None:
         """The node a line begins with, where the job's own list leaves no doubt."""
@@ -159,7 +186,7 @@ class LogLines:
 
     def _observe(self, rows: Sequence[Signature], raw: str, prefixed: Prefixed, *, context: str, position: int, line: int) -> None:
         text, at, rank, node = prefixed.text, prefixed.at, prefixed.rank, prefixed.node
-        hidden = any(row.role is Role.BENIGN for row in rows)
+        hidden = any(row.role is Role.BENIGN for row in rows) and not _ended_by_it(rows, prefixed, context)
         if any(row.id == "exception_ignored" for row in rows):
             # Python prints the traceback of an exception it discarded right after saying so; the traceback is not an event.
             self.ignored_exceptions += 1
@@ -302,6 +329,14 @@ class LogLines:
 
     def finish(self) -> None:
         self._close_failure()
+
+
+def _ended_by_it(rows: Sequence[Signature], prefixed: Prefixed, context: str) -> bool:
+    """True for an exception in words of a logger that tries again, which Python printed from the outermost frame: it ended the process."""
+    if {row.id for row in rows if row.role is Role.BENIGN} != {"logger_retry"} or not any(row.id == "python_exception" for row in rows):
+        return False
+    own = (line.text for raw in context.splitlines() if (line := parse_prefix(raw)).rank == prefixed.rank)
+    return printed_by("\n".join(own)) is Printed.BY_THE_END
 
 
 def _moment_of(text: str) -> datetime | None:

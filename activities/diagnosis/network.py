@@ -5,7 +5,6 @@ Each is a function from the context to another cause, with the reason; refine.py
 import re
 from dataclasses import replace
 
-from activities.diagnosis.causality import progressed_after
 from activities.diagnosis.context import Context, Refined
 
 
@@ -20,7 +19,7 @@ _OTHER_ENDS = 3  # a ring gives each node two neighbours: both of a healthy node
 
 def port_ends(context: Context) -> Refined | None:
     broke = [item for item in context.observations if item.signature in ("ib_retry_exceeded", "nccl_remote_error")]
-    if broke and not any(progressed_after(item, context.reading.marks) for item in broke):
+    if broke and not any(context.steps.went_on_after(item) for item in broke):
         return Refined("ib_port_error", 0.8, "connections broke with the port and no step followed", names_node=True)
     return None
 

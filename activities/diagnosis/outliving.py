@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from activities.diagnosis.causality import IS_SPECIFIC, NAMES_ITS_CAUSE, PROGRESS_AFTER
+from activities.diagnosis.causality import IS_SPECIFIC, NAMES_ITS_CAUSE
 from activities.diagnosis.causes import cause_of
+from activities.diagnosis.going_on import PROGRESS_AFTER
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.tracebacks import Printed, printed_by

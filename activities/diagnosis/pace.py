@@ -61,6 +61,7 @@ _SECONDS = (
 _BARE_TIME = re.compile(rf"(?i)(?:(?:[,|;\t]|\s\s)\s{{0,4}}|(?<=[\d\])%] ))time(?:=|:?\s{{1,4}})({_NUMBER})\s?(ms|s)?(?![\d:/-])")
 # nnU-Net, MXNet's callbacks: where nothing tells of steps.
 _OF_EPOCH = re.compile(rf"(?i)epoch(?:\[\d{{1,6}}\])? time(?: cost)?\s?[:=]\s?({_NUMBER})")
+_EPOCH = re.compile(r"(?i)\bepoch[\"']?\s{0,4}[:=#(\[]?\s{0,4}[\"']?(\d{1,6}(?:\.\d{1,6})?)(?![\d.])")
 _ITS_RATE = rf"[^\d\n]{{0,40}}?[\"']?[:=]\s*[\"']?({_NUMBER})"
 # What measures work goes before what counts samples: a sample may be made longer (sequence-length warm-up, answers that grow).
 _RATE = (
@@ -112,6 +113,8 @@ class Mark:
     host_memory: float | None = None
     log: str = ""
     epoch_seconds: float | None = None
+    rank: int | None = None  # who printed it
+    epoch: float | None = None  # the epoch that the line names, within which it may count its steps
 
 
 def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream: str) -> Mark | None:
@@ -140,11 +143,12 @@ def mark_of(text: str, *, position: int, line: int, at: datetime | None, stream:
         return Mark(position, line, None, None, None, None, None, at, stream, epoch_seconds=epoch)
     if _EVALUATES.match(text):
         return Mark(position, line, iteration, None, None, loss, gradient, at, stream, (), share, None, memory)
+    named = _number(found[1]) if "epoch" in lowered and (found := _EPOCH.search(text)) else None
     bare = _BARE_TIME.search(text) if seconds is None and "time" in lowered else None
     bare_time = _number(bare[1]) if bare else None
     if bare and bare[2] == "ms" and bare_time is not None:
         bare_time /= 1000
-    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, share, bare_time, memory)
+    return Mark(position, line, iteration, seconds, rate, loss, gradient, at, stream, by_rank, share, bare_time, memory, epoch=named)
 
 
 def _seconds_of(text: str, lowered: str) -> float | None:

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 from activities.diagnosis import trends
 from activities.diagnosis.case import Case
-from activities.diagnosis.causality import Verdict, progressed_after
+from activities.diagnosis.causality import Verdict
 from activities.diagnosis.causes import UNKNOWN, cause_of
 from activities.diagnosis.concluding import finish, of_primary
 from activities.diagnosis.context import Refined
 from activities.diagnosis.flight_recorder import Analysis, Finding
+from activities.diagnosis.going_on import FAILED_EXIT, tells_of_a_bad_end
 from activities.diagnosis.pace import Mark
 from activities.diagnosis.reading import Observation
 from activities.diagnosis.shown import short, shown_lines
@@ -24,8 +25,6 @@ _SILENT_SECONDS = 600.0  # a running job that printed nothing for so long, told 
 # A kernel line with such a word was read, and says nothing that matters here.
 _ALARMING_SIGHT = re.compile(r"(?i)error|fail|fatal|warn|critical|NVRM|mlx5|\blink is (?:up|down)|disconnect|too long")
 _PAUSES = (Doing.CHECKPOINT, Doing.EVALUATION)
-_FAILED_EXIT = re.compile(r"ChildFailedError|exitcode: -?[1-9]|[Ee]xited with exit code [1-9]|return code = -?[1-9]")
-_BAD_END = re.compile(rf"{_FAILED_EXIT.pattern}|: tasks? [\d,-]+: (?:Killed|Aborted)|MPI_ABORT was invoked on rank")
 _ENDED_FROM_OUTSIDE = ("CANCELLED", "TIMEOUT", "DEADLINE")
 _CERTAINLY_STEPLESS = 1800.0  # the same of a job that has ended: nobody can look any more whether it would have gone on
 _STEPLESS_SECONDS = 300.0  # the same where lines go on, told by their stamps
@@ -42,8 +41,7 @@ def of_no_event(case: Case, verdict: Verdict) -> Judgement:
     hang = of_a_hang(case)
     if hang is not None:
         return hang
-    ended_badly = case.facts.ended_badly or (_launcher_saw_it_fail(case) and not case.facts.ended_well)
-    if ended_badly and case.facts.state != "CANCELLED":  # somebody's wish is no fault
+    if ended_badly(case):
         return _unexplained(case, verdict)
     notice = max(case.notices, key=lambda item: item.weight, default=None)
     recovered = [item for item in verdict.recovered if (cause := cause_of(item.cause or "")) and cause.symptom is SymptomKind.NONE]
@@ -52,6 +50,12 @@ def of_no_event(case: Case, verdict: Verdict) -> Judgement:
     if notice is not None:
         return finish(case, Refined(notice.cause or UNKNOWN, notice.weight), notice, symptom=SymptomKind.NONE)
     return _benign(case)
+
+
+def ended_badly(case: Case) -> bool:
+    """By Slurm's word or a launcher's; somebody's wish is no fault."""
+    seen = case.facts.ended_badly or (_launcher_saw_it_fail(case) and not case.facts.ended_well)
+    return seen and case.facts.state != "CANCELLED"
 
 
 def _bad_numbers(case: Case) -> Judgement | None:
@@ -117,7 +121,7 @@ def _is_silent_too_long(case: Case, last: Mark | None, phase: Doing | None) -> b
     """True when the log, or its steps, stopped for longer than what the job does at its end may take."""
     usual = _usual(case)
     stacks = (item for item in case.observations if item.signature in ("dataloader_stuck", "stacks_taken"))
-    lost_patience = any(not progressed_after(item, case.reading.marks) for item in stacks)  # whoever takes stacks has
+    lost_patience = any(not case.steps.went_on_after(item) for item in stacks)  # whoever takes stacks has
     is_waited_for = phase in (*_PAUSES, Doing.PREPROCESS) and not lost_patience
     patience = _SILENT_IN_A_PHASE if is_waited_for else _SILENT_SECONDS
     silent = case.facts.silent_seconds
@@ -152,12 +156,12 @@ def _why_it_stands(case: Case, flight: Analysis | None, last: Mark | None, phase
 
 def _launcher_saw_it_fail(case: Case) -> bool:
     """True when a launcher tells of a process that ended with an error, and no step follows."""
-    return any(_FAILED_EXIT.search(item.text) for item in case.observations if _tells_of_an_end(case, item))
+    return any(FAILED_EXIT.search(item.text) for item in case.observations if _tells_of_an_end(case, item))
 
 
 def _tells_of_an_end(case: Case, item: Observation) -> bool:
     """A launcher's word of a process that ended badly, and no step follows."""
-    return item.role is Role.TEARDOWN and bool(_BAD_END.search(item.text)) and not progressed_after(item, case.reading.marks)
+    return tells_of_a_bad_end(item) and not case.steps.went_on_after(item)
 
 
 def _did_something_else_since(case: Case, last: Mark | None) -> bool:

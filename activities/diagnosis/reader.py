@@ -78,6 +78,7 @@ class Reader:
 
     def _read_one(self, log: LogSource, reading: Reading, near: datetime | None) -> None:
         lines = LogLines(log.name, reading, near, self.signatures, self._extracts)
+        reading.logs.add(log.name)
         line = log.starts_at_line
         latest: deque[_Block] = deque()  # not yet sampled: the end of the log is sampled whole, and where it is shows at the end
         size = 0
@@ -151,7 +152,7 @@ class Reader:
             position = lines.base + block.offset + hit.start
             mark = pace.mark_of(prefixed.text, position=position, line=line, at=prefixed.at, stream=stream)
             if mark is not None:
-                lines.reading.marks.append(replace(mark, log=lines.name))
+                lines.reading.marks.append(replace(mark, log=lines.name, rank=prefixed.rank))
 
 
 def _settle_labels(reading: Reading, task_count: int | None, node_count: int) -> None:

@@ -86,14 +86,21 @@ class Reading:
     rank_nodes: dict[int, str] = field(default_factory=dict)
     placements: Placements = field(default_factory=Placements)
     address_nodes: dict[str, str] = field(default_factory=dict)
-    printing_nodes: set[str] = field(default_factory=set)
+    shown_nodes: set[str] = field(default_factory=set)  # which lines begin with, or which a launcher tells of
+    printing_nodes: dict[str, set[str]] = field(default_factory=dict)  # by log: where a process runs whose own lines stand in it
     known_nodes: frozenset[str] = frozenset()
     world_size: int | None = None  # as told, or at least as large as the largest communicator
     told_world: int | None = None  # as told
     local_world: int = 0
     kernel_lines: list[str] = field(default_factory=list)
+    logs: set[str] = field(default_factory=set)
     lines: int = 0
     bytes: int = 0
     last_text: str = ""
     last_at: datetime | None = None
     progress: list[ProgressMark] = field(default_factory=list)  # of the head and the tail only
+
+    @property
+    def speaking_nodes(self) -> set[str]:
+        """Nodes of processes whose own lines were read."""
+        return {node for nodes in self.printing_nodes.values() for node in nodes}

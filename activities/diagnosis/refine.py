@@ -1,12 +1,12 @@
 """A cause in its context: the same line means different things at start, while saving, on one node of many, or for the third time.
 
 Each rule is a function from the context to another cause, with the reason; the table at the end lists them by the causes they
-look at; those of the network are in network.py. Pure; concluding.py asks once the first cause is chosen."""
+look at; those of the network are in network.py, of imports in imports.py. Pure; concluding.py asks once the first cause is chosen."""
 
 import re
 from collections.abc import Mapping
 
-from activities.diagnosis import network, trends
+from activities.diagnosis import imports, network, trends
 from activities.diagnosis.causes import Blames, cause_of
 from activities.diagnosis.context import Context, Refined, Rule
 from activities.diagnosis.scheduler_facts import SchedulerFacts
@@ -52,7 +52,7 @@ def _sigill(context: Context) -> Refined | None:
 
 
 def _every_rank_speaks(context: Context) -> bool:
-    return len(context.reading.printing_nodes | context.nodes) > 1 or context.stepped
+    return len(context.reading.speaking_nodes | context.nodes) > 1 or context.stepped
 
 
 def _illegal_access(context: Context) -> Refined | None:
@@ -94,6 +94,8 @@ def _cuda_oom(context: Context) -> Refined | None:
         and any(text.count("Process ") >= 2 for text in texts)
     ):
         return Refined("gpu_mapping_config", 0.8, f"{len(ranks)} ranks all use GPU 0")
+    if gpus == {"0"} and not context.stepped and len(context.nodes) <= 1 and (filled := _filled_together(context, ranks)):
+        return Refined("gpu_mapping_config", 0.8, filled)
     if sizes is not None:
         capacity, free, own = sizes
         others = capacity - free - own if own is not None else 0.0  # what was not said is nobody's
@@ -130,9 +132,22 @@ def _cuda_oom(context: Context) -> Refined | None:
     return None
 
 
+def _filled_together(context: Context, ranks: set[int]) -> str:
+    """Why several ranks are on one GPU: what each holds is little, and together it is what the GPU has."""
+    held: dict[int, float] = {}
+    capacity = 0.0
+    for item in (context.primary, *context.same):
+        if item.rank is not None and (sizes := _sizes(item.text)) and sizes[2] is not None:
+            held[item.rank], capacity = sizes[2], sizes[0]
+    together = sum(held.values())
+    if len(held) < _FEW_RANKS or held.keys() != ranks or max(held.values()) > 0.5 * capacity or together < 0.8 * capacity:
+        return ""
+    return f"{len(held)} ranks all use GPU 0 and hold {together:.0f} of its {capacity:.0f} GiB together"
+
+
 def _once_on_one_node(context: Context) -> bool:
     """Told a single time, by one of several nodes that speak, where lines bear a node and no rank (pdsh, srun --label by host)."""
-    return not context.same and len(context.nodes) == 1 and context.facts.only_node is None and len(context.reading.printing_nodes) > 1
+    return not context.same and len(context.nodes) == 1 and context.facts.only_node is None and len(context.reading.speaking_nodes) > 1
 
 
 def _gpu_types(said: str) -> frozenset[str]:
@@ -159,6 +174,7 @@ def _at_set_device(context: Context) -> bool:
     )
 
 
+_FEW_RANKS = 3
 _UNITS = {"GiB": 1.0, "MiB": 1024.0, "KiB": 1024.0**2, "bytes": 1024.0**3}  # torch's format_size (CUDACachingAllocator.cpp)
 _SIZE = r"([\d.]+) ([GMK]iB|bytes)"
 _WANTED = re.compile(rf"Tried to allocate {_SIZE}(?!.{{0,400}}\ballowed\b)")  # set_per_process_memory_fraction refuses as well
@@ -211,7 +227,15 @@ def _io_error(context: Context) -> Refined | None:
     return None
 
 
+_SHARED_MEMORY = re.compile(
+    r"\bSemLock\b|multiprocessing/(?:synchronize|shared_memory|heap|resource_tracker)\.py|\bshm_open\b|_share_filename_"
+)
+
+
 def _no_space(context: Context) -> Refined | None:
+    if _SHARED_MEMORY.search(context.primary.own_context[-3000:]):
+        # A semaphore and a block of shared memory are files in /dev/shm (sem_overview(7)); no disk is full.
+        return Refined("shm_too_small_container", 0.9, "semaphores and shared memory are files in /dev/shm, which is full")
     if not re.search(r"\b(?:pyxis|enroot)\b", context.primary.text):
         return None
     count = context.facts.node_count or len(context.facts.nodes)
@@ -347,5 +371,7 @@ _RULES: Mapping[str, tuple[Rule, ...]] = {
     "loss_divergence_nan": (_numbers,),
     "gpu_mapping_config": (_ordinal, _no_gpus),
     "rdzv_port_conflict": (network.closed,),
+    "import_error_abi_mismatch": (imports.failed,),
+    "nccl_version_unsupported": (imports.no_code_for_device,),
     "nvlink_fabric_misconfigured": (_fabric,),
 }

@@ -27,6 +27,7 @@ _BAD_STATES = {
     "ERROR",
     "LAUNCH_FAILED",
 }
+_REQUEUED = {"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "PENDING", "PREEMPTED"}
 _FAILED_WORDS = re.compile(
     r"(?i)fail|sigill|sigsegv|segfault|segmentation|out of memory|crash|mismatch|error|killed|abort|ecc|xid|illegal|wrong"
 )
@@ -68,6 +69,7 @@ class SchedulerFacts(Record):
     failures: tuple[Failures, ...] = Field(default=(), description="of other jobs or attempts")
     repeats_on_node: int = Field(default=0, description="recent failures on the job's only node, where only a number was given")
     restarts: int = 0
+    was_requeued: bool = Field(default=False, description="Slurm has put this attempt's job back into the queue")
     silent_seconds: float | None = None
     started_at: AwareDatetime | None = Field(default=None, description="one told without a zone is read as UTC")
     says_anything: bool = False
@@ -79,6 +81,12 @@ class SchedulerFacts(Record):
     @property
     def ended_well(self) -> bool:
         return self.state == "COMPLETED" and not self.exit_code
+
+    @property
+    def denies_a_requeue(self) -> bool:
+        """True where Slurm tells of another end, or of none: any program can print that its job was requeued."""
+        ended_otherwise = self.state in _BAD_STATES - {"CANCELLED"} or self.state == "COMPLETED"
+        return not self.was_requeued and (ended_otherwise or self.is_running)
 
     @property
     def is_running(self) -> bool:
@@ -95,6 +103,13 @@ class SchedulerFacts(Record):
             return False
         name, (names, kinds) = _unpadded(node), _names_and_kinds(self.nodes)
         return name not in names and _kind(name) in kinds
+
+    def as_listed(self, node: str) -> str | None:
+        """The job's node of this name, however it is padded or qualified; None where none or several are called so."""
+        if node in self.nodes:
+            return node
+        named = _names_and_kinds(self.nodes)[0].get(_unpadded(node), ())
+        return named[0] if len(named) == 1 else None
 
     def repeats(self, node: str | None) -> bool:
         """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
@@ -117,9 +132,11 @@ def _kind(name: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _names_and_kinds(nodes: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+def _names_and_kinds(nodes: tuple[str, ...]) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
     """What a job's nodes are called, and how nodes like them are. Kept, because each line of a rack's kernel log asks."""
-    names = frozenset(_unpadded(node) for node in nodes)
+    names: dict[str, list[str]] = {}
+    for node in nodes:
+        names.setdefault(_unpadded(node), []).append(node)
     return names, frozenset(_kind(name) for name in names)
 
 
@@ -178,6 +195,7 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         failures=failures,
         repeats_on_node=repeats,
         restarts=_integer(loose.get("restarts") or loose.get("restart_count") or (job.restart_count if job else 0)) or 0,
+        was_requeued=state in _REQUEUED or bool(loose.get("requeued")),
         silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose, signals.gpu_snapshots),
         started_at=job.started_at if job is not None and job.started_at else _moment(loose),
         says_anything=bool(loose) or job is not None,

@@ -15,6 +15,7 @@ from activities.records import Attribution, SignalSource, Suspect
 
 MOST_RANKS = 1_000_000
 _OF_A_TABLE = re.compile(r"\s*(?:exitcode|traceback|error_file) +: ")
+_DIGITS = re.compile(r"\d+")
 _ADDRESS = re.compile(r"^\d{1,3}(?:\.\d{1,3}){3}$")
 
 
@@ -54,15 +55,15 @@ class Whereabouts:
         named = {rank: Place(rank, self._in_job(place.node), place.device) for rank, place in known.items()}
         return {rank: place for rank, place in named.items() if place.node is not None}
 
-    def node_of_rank(self, rank: int | None) -> tuple[str | None, str]:
-        """(node, how we know); (None, why not) when it cannot be known."""
+    def node_of_rank(self, rank: int | None, log: str | None = None) -> tuple[str | None, str]:
+        """(node, how we know); (None, why not) when it cannot be known. `log`: of the line that names the rank."""
         if rank is None:
-            return self._only("the only node of the job")
-        if node := self._told.get(rank):
+            return self._only("the only node of the job", log)
+        if node := self._in_job(self._told.get(rank)):
             return node, f"rank {rank} runs on {node}, as the launcher told"
         if (place := self._known.get(rank)) is not None and place.node:
             return place.node, f"the log shows rank {rank} on {place.node}"
-        if (found := self._only(f"rank {rank} runs on the only node"))[0]:
+        if (found := self._only(f"rank {rank} runs on the only node", log))[0]:
             return found
         if (node := self._laid_out.get(rank)) is not None:
             return node, f"Slurm's {self._facts.distribution} distribution puts rank {rank} on {node}"
@@ -99,7 +100,7 @@ class Whereabouts:
     @property
     def nodes(self) -> frozenset[str]:
         """The job's nodes: Slurm's list, or else those that the log shows."""
-        return frozenset(self._facts.nodes) or frozenset(self._reading.printing_nodes)
+        return frozenset(self._facts.nodes) or frozenset(self._reading.shown_nodes)
 
     def first_failed_on(self, node: str) -> int | None:
         """The rank that a launcher's table calls the first to fail on this node; None where it tells of none or of several."""
@@ -120,9 +121,8 @@ class Whereabouts:
             return None
         if node in self._facts.nodes:
             return node
-        short = node.split(".")[0]
-        if not _ADDRESS.match(node) and short in self._facts.nodes:
-            return short
+        if not _ADDRESS.match(node) and (listed := self._facts.as_listed(node)):
+            return listed
         if _ADDRESS.match(node):
             # EC2 names a node by its address, and so does Slurm there (private DNS names: ip-10-0-22-142).
             named = f"ip-{node.replace('.', '-')}"
@@ -135,18 +135,36 @@ class Whereabouts:
         named = self.canonical(node)
         return named if not self._facts.nodes or named in self._facts.nodes else None
 
-    def _only(self, how: str) -> tuple[str | None, str]:
+    def _only(self, how: str, log: str | None = None) -> tuple[str | None, str]:
+        """The job's only node, as Slurm tells it, or as all that is seen of the job agrees.
+
+        Args:
+            log: the log of the line that is asked for; None: no line of one log is."""
         node = self._facts.only_node
         if node:
             return node, how
-        hosts = {failure.host for failure in self._reading.failures if failure.host}
-        if not self._facts.nodes and len(hosts) == 1 and not (self._reading.printing_nodes - hosts):
-            node = next(iter(hosts))
+        reading = self._reading
+        if log is not None and self._is_of_one_process(log) and len(own := reading.printing_nodes.get(log, set())) == 1:
+            node = self._in_job(next(iter(own)))
+            return node, f"{node} is the only node that its log shows"
+        shown = reading.shown_nodes | {failure.host for failure in reading.failures if failure.host}
+        if self._facts.nodes or len(shown) != 1:
+            return None, "several nodes, and no telling which"
+        node = next(iter(shown))
+        if any(failure.host for failure in reading.failures):
             return node, f"the launcher's table names {node} alone"
-        if not self._facts.nodes and not hosts and len(self._reading.printing_nodes) == 1:
-            node = next(iter(self._reading.printing_nodes))
+        # In a log for each process a node that stands in one says nothing of the others', and one of which only Slurm speaks says
+        # nothing of who failed: others may have had no reason to be named.
+        ended = reading.exited_on | reading.crashed_on
+        places = [reading.printing_nodes.get(name, set()) for name in ([log] if log is not None else reading.logs)]
+        if (len(reading.logs) == 1 and node in ended) or (places and all(node in place for place in places)):
             return node, f"{node} is the only node the log shows"
-        return None, "several nodes, and no telling which"
+        return None, f"the log tells of {node}, and not that this was there"
+
+    def _is_of_one_process(self, log: str) -> bool:
+        """True for one of three and more logs that only a number tells apart: a job's output and its errors are no such logs."""
+        kind = _DIGITS.sub("0", log)
+        return sum(_DIGITS.sub("0", name) == kind for name in self._reading.logs) > 2
 
     def _ranks_per_node(self) -> int | None:
         """Ranks on each node, only where it divides evenly: Slurm's default distribution is block (srun --distribution)."""
@@ -184,18 +202,22 @@ class Whereabouts:
         return laid_out if all(laid_out[rank] == place.node for rank, place in self._known.items()) else {}
 
     def locate(self, item: Observation) -> tuple[str | None, str]:
-        """The node one observation points at."""
+        """The node of this attempt that one observation points at. One that the job never had is nobody's: whoever can print a line can
+        name any node in it."""
         if item.named_node:
             how = "the message names" if item.named_node in item.text else "what else is known points to"
-            return self.canonical(item.named_node), f"{how} {item.named_node}"
+            return self._of_the_jobs(item.named_node, f"{how} {item.named_node}")
         if item.source in (SignalSource.KERNEL, SignalSource.GPU, SignalSource.NODE) and item.node:
-            return self.canonical(item.node), f"the {item.source} evidence is from {item.node}"
+            return self._of_the_jobs(item.node, f"the {item.source} evidence is from {item.node}")
+        if item.cause == "node_failure":  # where the survivors failed, and who tells of it, is not what was lost
+            lost = [node for name in self._facts.lost_nodes if (node := self._in_job(name))]
+            return (lost[0], f"Slurm lost {lost[0]}") if len(lost) == 1 else self._only("the only node of the job", "")
         if node := self._in_job(item.node):
             return node, f"{item.node} printed it"
         if item.task is not None and self._labels_tell_nodes and (node := self._node_of_task(item.task)):
             return node, f"task {item.task} of the launcher runs on {node}"
         if item.rank is not None:
-            return self.node_of_rank(item.rank)
+            return self.node_of_rank(item.rank, item.log)
         if item.source is SignalSource.SCHEDULER and len(self._facts.lost_nodes) == 1:
             return self._facts.lost_nodes[0], f"Slurm lost {self._facts.lost_nodes[0]}"
         if item.source is SignalSource.SCHEDULER and len(self._facts.drained_nodes) == 1:
@@ -212,7 +234,11 @@ class Whereabouts:
             ends |= {node for host in self._reading.crashed_on if (node := self._in_job(host))}
         if len(ends) == 1 and item.source is not SignalSource.SCHEDULER:
             return next(iter(ends)), "the launcher saw a process end badly there alone"
-        return self._only("the only node of the job")
+        return self._only("the only node of the job", item.log if item.source is SignalSource.LOG else None)
+
+    def _of_the_jobs(self, named: str, how: str) -> tuple[str | None, str]:
+        node = self._in_job(named)
+        return (node, how) if node is not None else (None, f"{named} is none of the job's nodes")
 
 
 def attribute(

@@ -6,10 +6,16 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from activities.logs.prefixes import parse_prefix
+from activities.logs.prefixes import Prefixed, parse_prefix
 
 _FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d{1,7})(?:, in (.{1,120}))?')
-_EXCEPTION = re.compile(r"(?:^|[\s\]:|])((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Violation|Exit))(?::\s*(.*)|$)")
+_EXCEPTION = re.compile(
+    r"(?:^|[\s\]:|])((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Violation|Exit)|(?<=\.)(?:Error|Exception)))"
+    r"(?::\s*(.*)|$)"
+)
+# The last line of a traceback, whatever the class is called: a dotted name, or one that begins with a capital and has a message.
+_ANY_CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*(?=: |$)|[A-Z]\w*(?=: ))(?:: (.*))?$")
+_LONGEST_TRACEBACK = 400  # lines, of all ranks that print over each other
 # Where CPython's own printing begins: a script or module run as the program, a process started by multiprocessing. A thread is not
 # here: the program outlives it. `<string>` and `<stdin>` are pieces of code somebody executes, spawn's own command line apart.
 _OUTERMOST = re.compile(
@@ -47,7 +53,7 @@ def read_traceback(exception_line: str, before: str) -> Traceback | None:
         before: what the log holds before it; a few KiB are enough.
     """
     end = parse_prefix(exception_line)
-    found = _EXCEPTION.search(end.text)
+    found = _EXCEPTION.search(end.text) or _ANY_CLASS.match(end.text)
     if found is None:
         return None
     own: tuple[str, int, str | None] | None = None
@@ -70,6 +76,25 @@ def read_traceback(exception_line: str, before: str) -> Traceback | None:
         own_function=own[2] if own else None,
         frames=frames,
     )
+
+
+def unusual_end(header: Prefixed, after: str) -> tuple[int, str] | None:
+    """Where the last line of a traceback begins in `after`, in bytes, and the line itself, where its class has none of the usual names
+    (`queue.Empty`, `subprocess.TimeoutExpired`, a class of the program's own); None for all others, and where it is not to be seen.
+
+    Args:
+        header: the line that begins the traceback.
+        after: what the log holds behind that line.
+    """
+    offset = 0
+    for raw in after.splitlines(keepends=True)[:_LONGEST_TRACEBACK]:
+        prefixed = parse_prefix(raw)
+        text = prefixed.text
+        if (prefixed.rank, prefixed.node) == (header.rank, header.node) and text and not text[0].isspace():
+            is_unusual = not _EXCEPTION.search(text) and _ANY_CLASS.match(text) and not text.startswith("SystemExit")
+            return (offset, raw) if is_unusual else None
+        offset += len(raw.encode())
+    return None
 
 
 class Printed(StrEnum):

@@ -129,6 +129,9 @@ class FatalLine(Record):
     rank: int | None = None
     node: str | None = None
     iterations_after: int = Field(default=0, description="one may still come from ranks that had finished the step; two refute it")
+    beyond: int | None = Field(
+        default=None, description="only iterations beyond this one refute it: others held back may arrive late; None: none was seen before"
+    )
     is_certain: bool = Field(default=True, description="False: programs also print such a line and go on; wait longer where no steps come")
 
 
@@ -156,6 +159,9 @@ class Cursor(Record):
     )
     told_to_end_at: AwareDatetime | None = Field(
         default=None, description="the log said that Slurm ends the job (cancelled, requeued, preempted): what dies after that is no cause"
+    )
+    unconfirmed_fatal: FatalLine | None = Field(
+        default=None, description="printed behind the log's word that Slurm ends the job: counts where Slurm does not agree"
     )
     lost_nodes: tuple[LostNode, ...] = ()
     line_gap_seconds: float | None = Field(default=None, description="longest time between two iteration lines of this attempt")

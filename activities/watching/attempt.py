@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
-from activities.detectors.endings import ended_badly
+from activities.detectors.endings import ENDED_BADLY, ended_badly
 from activities.detectors.verdict import judge
 from activities.detectors.view import AttemptView, is_paused
 from activities.logs.paths import checkpoint_directory_of, log_path_of
 from activities.records import (
     Cursor,
+    FatalLine,
     Job,
     JobState,
     LostNode,
@@ -33,6 +34,7 @@ from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Re
 STALE_READING = LONGEST_PAUSE  # a file system that has not answered for this long: nothing is known of the log
 FINAL_READ = timedelta(seconds=5)  # longest wait for the last lines of an ended job
 STALE_LOOK = timedelta(seconds=60)  # a restart count below the attempt's is an old look this long, then another job
+TOLD_PATIENCE = timedelta(minutes=2)  # from Slurm's word in the log to the job's end: KillWait is 30 s by default (slurm.conf)
 ABSENT_LOOKS = 2  # squeue answers that must miss the job before it counts as forgotten
 
 
@@ -110,6 +112,7 @@ class AttemptWatch:
             attempt_started_at=self.attempt.started_at,
             may_hold_older_attempts=restarted and (str(path) in files or not files),
             cursor_is_older_attempts=restarted and str(path) in files,
+            iteration=self.progress.iteration if self._own else None,
         )
 
     def reads_by(self, reader: DiskReader) -> None:
@@ -209,7 +212,7 @@ class AttemptWatch:
             lost_nodes=tuple(self._lost.values()),
             log_readable=fresh and reading is not None and reading.readable and reading.caught_up,
             last_output_at=state.last_output_at,
-            fatal=None if is_catching_up else state.fatal,
+            fatal=None if is_catching_up else self._fatal(now),
             progress=state.progress,
             line_gap=timedelta(seconds=state.line_gap_seconds) if state.line_gap_seconds else None,
             checkpoint_count=0 if is_catching_up else max(len(state.checkpoint_times), len(state.progress.checkpoint_times)),
@@ -219,6 +222,17 @@ class AttemptWatch:
             suspicion=self._suspicion,
             paused_at=state.paused_at,
         )
+
+    def _fatal(self, now: datetime) -> FatalLine | None:
+        """The fatal line that counts. Any program can print that Slurm ends the job: what dies behind such a word is no cause where
+        Slurm agrees, or has not had the time to."""
+        state, job = self._state, self._job
+        told_at = state.told_to_end_at
+        if state.fatal is not None or job is None:
+            return state.fatal
+        if told_at is None or (job.restart_count == self.attempt.restart_count and job.state in ENDED_BADLY):
+            return state.unconfirmed_fatal
+        return state.unconfirmed_fatal if self._is_running and not job.is_ending and now - told_at >= TOLD_PATIENCE else None
 
     def end(self, now: datetime) -> WatchResult | None:
         """Why the watch is over, or None while it goes on. Remembers a suspicion for the second look."""

@@ -35,7 +35,10 @@ def with_piece(known: Cursor, piece: Piece, patience: WatchSection, *, started_a
     return now.model_copy(
         update={
             "told_to_end_at": told,
-            "fatal": _fatal_after(known.fatal, piece.fatal if told is None else None, 2 if resumed else len(set(iterations))),
+            "fatal": _fatal_after(known.fatal, piece.fatal if told is None else None, iterations, resumed=resumed),
+            "unconfirmed_fatal": _fatal_after(
+                known.unconfirmed_fatal, piece.fatal if told is not None else None, iterations, resumed=resumed
+            ),
             "line_gap_seconds": _longest_gap(known.line_gap_seconds, before, progress, piece, iterations),
             "slow_since": slow_since if steps else known.slow_since,
             **_losses_after(now, [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION]),
@@ -96,13 +99,22 @@ def _losses_after(known: Cursor, marks: Sequence[ProgressMark]) -> dict[str, obj
     return {"bad_loss_iterations": bad[:1] + bad[1:][-KEPT_BAD_LOSSES:], "bad_loss_since": since}
 
 
-def _fatal_after(fatal: FatalLine | None, new: FatalLine | None, steps: int) -> FatalLine | None:
-    """The first fatal line not refuted yet: by two iterations that follow it, or by a resume inside the job."""
+def _fatal_after(fatal: FatalLine | None, new: FatalLine | None, iterations: Sequence[int], *, resumed: bool) -> FatalLine | None:
+    """The first fatal line not refuted yet: by two iterations that follow it and go on, or by a resume inside the job."""
     if fatal is None:
         return new
-    after = fatal.iterations_after + steps
-    if after >= 2:
+    following = set(iterations)
+    beyond = fatal.beyond
+    counted = {iteration for iteration in following if beyond is None or iteration > beyond}
+    if beyond is not None and following and not counted and min(following) < beyond / 2:
+        # Far behind: a bar of the next epoch. Held back is what came last before the line; a burst of the whole bar proves nothing yet.
+        counted = following if len(following) <= 2 and max(following) < beyond / 2 else set()
+        beyond = max(following)
+    elif counted:
+        beyond = max(counted)
+    after = fatal.iterations_after + min(len(counted), 2)
+    if after >= 2 or resumed:
         return new
     if new is not None and new.is_certain and not fatal.is_certain:
         return new.model_copy(update={"at": fatal.at})
-    return fatal.model_copy(update={"iterations_after": after})
+    return fatal.model_copy(update={"iterations_after": after, "beyond": beyond})

@@ -32,7 +32,7 @@ class FatalLines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one stretch of log said. `fatal` is its first fatal line that two iterations did not follow; `told_to_end`: Slurm,
+    """What one stretch of log said. `fatal` is its first fatal line behind which the iterations did not go on twice; `told_to_end`: Slurm,
     or who speaks for it, said in the log that it ends the job. `is_live`: read as it was written; what was found after an
     absence of ours tells nothing of the time between its lines."""
 
@@ -46,11 +46,13 @@ class Piece:
 class PieceReader:
     """Reads one log's stretches in their order."""
 
-    def __init__(self, progress: Callable[[], ProgressReader], engine: FatalLines | None) -> None:
-        """`progress` makes readers with the job's pattern; without an engine no line is fatal."""
+    def __init__(self, progress: Callable[[], ProgressReader], engine: FatalLines | None, *, highest: int | None = None) -> None:
+        """`progress` makes readers with the job's pattern; without an engine no line is fatal. `highest`: iteration that an earlier
+        reader of the same attempt had seen."""
         self._progress = progress()
         self._progress_again = progress()  # reads stretches a second time; the first one's memory is of the log in order
         self._engine = engine
+        self._highest = highest  # iteration seen so far, since the job last began anew
 
     def read(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool, is_live: bool) -> Piece:
         """
@@ -65,18 +67,23 @@ class PieceReader:
         found = self._engine.fatal_lines(data) if with_fatal and self._engine is not None else ()
         told_to_end = any(line.signature in ENDED_FROM_OUTSIDE for line in found) or bool(_says_cancelled(data))
         ending = [line for line in found if _ends_a_job(line)]
-        return Piece(output_at, marks, self._first_fatal(data, ending, marks, output_at, now), told_to_end, is_live)
+        fatal = self._first_fatal(data, ending, marks, output_at, now) if ending else None
+        _, self._highest = _goings_on(marks, self._highest)
+        return Piece(output_at, marks, fatal, told_to_end, is_live)
 
     def _first_fatal(
         self, data: bytes, found: Sequence[signals.FatalLine], marks: Sequence[ProgressMark], output_at: datetime, now: datetime
     ) -> FatalLine | None:
         """`found`: the lines of `data` that end a job."""
-        after = 0
-        if found and any(_is_step(mark) for mark in marks):
-            # One iteration may still come from ranks that had finished the step; two say that training goes on.
-            data = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 2) :]
+        after, highest = 0, self._highest
+        if any(_is_step(mark) or mark.kind is MarkKind.RESUMED for mark in marks):
+            # One iteration may still come from ranks that had finished the step; two that go on say that training does.
+            told = self._progress_again.read(data)
+            going_on, highest = _goings_on(told, highest)
+            last_but_one, last = [None, None, *(len(told) - at for at in going_on)][-2:]
+            data = data[self._line_with_marks(data, last_but_one) :]
             found = self._ending_lines(data)
-            rest = data[last_line_from_which(data, lambda rest: _steps(self._progress_again.read(rest)) >= 1) :]
+            rest = data[self._line_with_marks(data, last) :]
             after = 1 if rest != data and not self._ending_lines(rest) else 0
         if not found:
             return None
@@ -89,8 +96,13 @@ class PieceReader:
             rank=first.rank,
             node=first.node,
             iterations_after=after,
+            beyond=highest,
             is_certain=_is_certain(first),
         )
+
+    def _line_with_marks(self, data: bytes, count: int | None) -> int:
+        """Offset of the last line from which so many marks follow; 0 for None."""
+        return 0 if count is None else last_line_from_which(data, lambda rest: len(self._progress_again.read(rest)) >= count)
 
     def _ending_lines(self, data: bytes) -> list[signals.FatalLine]:
         return [line for line in self._engine.fatal_lines(data) if _ends_a_job(line)] if self._engine is not None else []
@@ -150,8 +162,15 @@ def _is_step(mark: ProgressMark) -> bool:
     return mark.kind is MarkKind.ITERATION
 
 
-def _steps(marks: Sequence[ProgressMark]) -> int:
-    # Ranks that print the same iteration are one step; a resume after a restart inside the job settles it alone.
-    if any(mark.kind is MarkKind.RESUMED for mark in marks):
-        return 2
-    return len({mark.iteration for mark in marks if _is_step(mark)})
+def _goings_on(marks: Sequence[ProgressMark], highest: int | None) -> tuple[list[int], int | None]:
+    """Which marks show that training goes on, and the highest iteration then: one beyond all before it, and, twice, a resume after a
+    restart inside the job. What other ranks had held back, or print once more, is behind it."""
+    found: list[int] = []
+    for at, mark in enumerate(marks):
+        if mark.kind is MarkKind.RESUMED:
+            found += [at, at]
+            highest = None
+        elif _is_step(mark) and mark.iteration is not None and (highest is None or mark.iteration > highest):
+            found.append(at)
+            highest = mark.iteration
+    return found, highest

@@ -60,6 +60,7 @@ class LogOrigin:
     attempt_started_at: datetime | None = None
     may_hold_older_attempts: bool = False  # a restarted job may append; what was there before is not this attempt's
     cursor_is_older_attempts: bool = False
+    iteration: int | None = None  # that this attempt is known to have reached
 
 
 class DiskReader:
@@ -84,7 +85,7 @@ class DiskReader:
         """
         self._warning = warning
         self._origin = origin
-        self._pieces = PieceReader(progress, engine)
+        self._pieces = PieceReader(progress, engine, highest=origin.iteration)
         self._clock = clock
         self._follower = LogFollower(origin.path, roots, origin.cursor) if origin.path is not None else None
         self._first_round = True

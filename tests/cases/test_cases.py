@@ -7,7 +7,7 @@ import pytest
 from tests.cases import score
 
 
-@pytest.fixture(scope="module", params=[score.directory(), score.HERE / "more"], ids=["recorded", "more"])
+@pytest.fixture(scope="module", params=[score.directory(), score.HERE / "more", score.HERE / "missed"], ids=["recorded", "more", "missed"])
 def place(request: pytest.FixtureRequest) -> Path:
     assert isinstance(request.param, Path)
     return request.param

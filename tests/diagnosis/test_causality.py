@@ -85,3 +85,24 @@ def test_of_two_ends_of_a_connection_the_one_with_a_record_is_suspected(engine: 
     history = [{"nodes": "n[2-3]", "state": "FAILED"}, {"nodes": "n[2,4]", "state": "FAILED"}, {"nodes": "n[1,3]", "state": "COMPLETED"}]
     assert not judged(engine, STEPS, ends).attribution.suspects
     assert [suspect.node for suspect in judged(engine, STEPS, ends, history=history).attribution.suspects] == ["n2"]
+
+
+REQUEUES = (
+    "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-06-01T10:19:30 DUE TO JOB REQUEUE ***",
+    "[rank0]: slurmstepd: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-06-01T10:19:30 DUE TO JOB REQUEUE ***",
+    "Job has been requeued",
+    "2: INFO job requeued by the queue manager",
+    "requeued due to preemption",
+)
+
+
+@pytest.mark.parametrize("word", REQUEUES)
+@pytest.mark.parametrize("state", ["FAILED", "OUT_OF_MEMORY", "RUNNING"])
+def test_a_requeue_that_slurm_denies_explains_no_end(engine: Engine, word: str, state: str) -> None:
+    for lines in ((STEPS, word, ECC), (STEPS, ECC, word)):
+        assert judged(engine, *lines, state=state).diagnosis.cause in ("ecc_uncorrectable", "host_oom_cgroup")
+
+
+@pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "CANCELLED", ""])
+def test_a_requeue_that_slurm_does_not_deny_is_believed(engine: Engine, state: str) -> None:
+    assert judged(engine, STEPS, REQUEUES[0], state=state).diagnosis.cause == "preempted_requeued"

@@ -5,7 +5,7 @@ import pytest
 from activities.records import JobState, Phase, SymptomKind, WatchEnd
 from activities.slurm.simulated_programs import Exit, runs_for
 from tests.builders import ECC_LINE
-from tests.watching.world import World
+from tests.watching.world import World, step
 
 
 async def test_a_graceful_end_is_no_incident(world: World) -> None:
@@ -185,6 +185,41 @@ async def test_what_dies_of_a_requeue_by_someone_else_is_no_crash(world: World) 
     await world.cluster.requeue(world.job_id)
     world.pass_time(5)
     assert (await watching).kind is WatchEnd.REQUEUED
+
+
+FORGED = (
+    "slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 DUE TO JOB REQUEUE ***",
+    "slurmstepd: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 ***",
+    "slurmstepd-node-001: error: *** JOB 1 ON node-001 CANCELLED AT 2026-01-05T09:00:10 DUE TO TIME LIMIT ***",
+    "[rank0]: *** JOB 1 ON node-001 CANCELLED AT 2020-01-01T00:00:00 DUE TO PREEMPTION ***",
+    "0: slurmstepd: error: *** JOB 99 ON nowhere CANCELLED AT now ***",
+)
+
+
+@pytest.mark.parametrize("word", FORGED)
+async def test_a_word_that_slurm_does_not_confirm_hides_no_fatal_line(world: World, word: str) -> None:
+    watching = await world.watched()
+    world.pass_time(10)
+    world.write(step(1), step(2), word, ECC_LINE)
+    await world.until(lambda: world.last.unconfirmed_fatal is not None)
+    assert world.last.fatal is None
+    world.pass_time(60)
+    world.pass_time(70)
+    result = await watching
+    assert result.symptom is not None
+    assert (result.symptom.kind, ECC_LINE in result.symptom.summary) == (SymptomKind.CRASH, True)
+
+
+async def test_nor_where_the_job_ends_otherwise(world: World) -> None:
+    watching = await world.watched()
+    world.pass_time(10)
+    world.write(step(1), FORGED[0], ECC_LINE)
+    await world.until(lambda: world.last.unconfirmed_fatal is not None)
+    world.cluster.fail_job(world.job_id)
+    world.pass_time(20)
+    result = await watching
+    assert result.symptom is not None
+    assert any(ECC_LINE in signal.text for signal in result.symptom.signals)
 
 
 async def test_a_job_that_slurm_has_forgotten_is_forgotten(world: World) -> None:

@@ -12,6 +12,7 @@ from activities.diagnosis.engine import Engine
 from activities.policy import Situation, recommend
 from activities.records import Judgement, Recommendation, Symptom, SymptomKind
 from workers.commands.capture import captured, job_of
+from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration
 from workers.commands.shapes import judgement_document
 from workers.commands.terminal import print_json, printable, tell
@@ -35,7 +36,8 @@ def diagnose(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what happened first, why, who is suspected, what was a mere consequence, and what to do."""
+    """Say what happened first, why, who is suspected, what was a mere consequence, and what to do. Exit code 1: a failure was found,
+    0: none."""
     configuration = open_configuration(config) if config else None
     policy = configuration.policy if configuration else PolicySection()
     engine = Engine(configuration.attribution.signatures if configuration else ())
@@ -53,14 +55,17 @@ def diagnose(
             progress=judgement.progress,
             mode=policy.mode,
             now=now,
+            is_offline=True,
         ),
         policy,
     )
     if as_json:
         print_json(judgement_document(judgement, recommendation))
-        return
-    for line in in_words(judgement, recommendation):
-        tell(line)
+    else:
+        for line in in_words(judgement, recommendation):
+            tell(line)
+    if judgement.symptom is not SymptomKind.NONE:
+        raise typer.Exit(ExitCode.BAD)
 
 
 def in_words(judgement: Judgement, recommendation: Recommendation) -> Iterator[str]:

@@ -39,7 +39,11 @@ COMMANDS = {
         "failopen",
         "Release every job that Backstay holds, without Temporal. For when Backstay is being switched off or is broken.",
     ),
-    "diagnose": ("diagnose", "Say what happened first, why, who is suspected, what was a mere consequence, and what to do."),
+    "diagnose": (
+        "diagnose",
+        "Say what happened first, why, who is suspected, what was a mere consequence, and what to do. Exit code 1: a failure was found, "
+        "0: none.",
+    ),
     "policy": ("policy", "Look at the policy."),
 }
 
