@@ -68,4 +68,5 @@ from activities.records.watching import (
     WatchRequest,
     WatchResult,
     WatchUntil,
+    WrittenBeside,
 )
