@@ -100,6 +100,7 @@ class DiskReader:
         )
         self._first_round = True
         self._was_missing = False
+        self._was_readable = True
         self._is_anothers: bool | None = None
         self._is_text: bool | None = None
         self._checkpoint = CheckpointLook(origin.checkpoints, roots, every=checkpoint_look)
@@ -167,9 +168,10 @@ class DiskReader:
             self._is_anothers = self._is_an_earlier_jobs(status)
         chunk = self._follower.read(READ_BYTES, unfinished=ended)
         if chunk.missing:
-            self._was_missing = True
+            self._was_missing, self._was_readable = self._first_round, False
             return None, False, True, self._missing(now)
         if chunk.error is not None:
+            self._was_readable = False
             return None, False, True, chunk.error
         if chunk.truncated or chunk.rotated:
             self._first_round, self._is_text = False, None
@@ -177,8 +179,10 @@ class DiskReader:
             self._is_text = not _looks_binary(chunk.data)
         if self._is_text is False:
             return None, False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
-        # What was not there a moment ago was written since.
-        is_live = (not self._first_round or self._was_missing) and self.looked_at is not None and now - self.looked_at < LONGEST_PAUSE
+        # What was not there a moment ago was written since; what was not seen a moment ago, nobody knows when.
+        appeared, self._was_missing = self._was_missing, False
+        saw, self._was_readable = self._was_readable and not self._first_round, not self._follower.is_blind
+        is_live = (appeared or saw) and self.looked_at is not None and now - self.looked_at < LONGEST_PAUSE
         older = self._first_round and self._origin.may_hold_older_attempts
         passes_over = self._first_round and (self._is_anothers or (older and self._origin.cursor_is_older_attempts))
         self._first_round = self._first_round and chunk.more
