@@ -325,4 +325,3 @@ async def test_a_watch_is_told_whether_the_attempt_before_stepped(env: WorkflowE
     await the_end_of(env, world)
     told = {request.attempt.restart_count: request.earlier_attempts_stepped for request in world.asked}
     assert told == {0: False, 1: False, 2: True, 3: True, 4: False}
-
