@@ -77,7 +77,9 @@ class WatchSection(Section):
     settle_longest: Duration = Field(timedelta(seconds=15), description="... but never longer than this")
     hang_floor: Duration = Field(timedelta(minutes=5), description="never call a hang under this time without an iteration")
     hang_steps: float = Field(10.0, gt=1, description="call a hang after this many of the attempt's own usual step times")
-    startup_patience: Duration = Field(timedelta(minutes=30), description="longest time to the first iteration")
+    startup_patience: Duration = Field(
+        timedelta(minutes=30), description="longest time to the first iteration, of a job whose attempt before stepped"
+    )
     checkpoint_patience: Duration = Field(timedelta(minutes=30), description="longest pause while a checkpoint is written")
     evaluation_patience: Duration = Field(timedelta(minutes=60), description="longest pause while evaluating")
     finishing_patience: Duration = Field(timedelta(minutes=10), description="longest time between the end of training and the job's end")

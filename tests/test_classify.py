@@ -323,7 +323,7 @@ async def test_a_diagnosis_that_takes_long_heartbeats_and_holds_up_no_other_acti
 # ------------------------------------------------------------------------------------------------ whose nodes
 
 
-FORGED = (
+ABOUT_A_STRANGER = (
     "srun: error: Task launch for StepId=17.0 failed on node node-004: Job credential expired",
     "ssh: connect to host node-004 port 22: No route to host",
     "Node node-004 status is now: NodeNotReady",
@@ -331,7 +331,7 @@ FORGED = (
 """What any job can print of a node it never had."""
 
 
-@pytest.mark.parametrize("line", FORGED, ids=["credential", "ssh", "not ready"])
+@pytest.mark.parametrize("line", ABOUT_A_STRANGER, ids=["credential", "ssh", "not ready"])
 async def test_a_node_that_the_attempt_never_had_is_not_suspected_whatever_its_log_says(bench: Bench, line: str) -> None:
     judgement = await bench.diagnose(await bench.failed(line))
     assert "node-004" not in judgement.attribution.nodes
@@ -339,27 +339,27 @@ async def test_a_node_that_the_attempt_never_had_is_not_suspected_whatever_its_l
     assert "on node-004" not in judgement.diagnosis.summary
 
 
-@pytest.mark.parametrize("line", FORGED, ids=["credential", "ssh", "not ready"])
+@pytest.mark.parametrize("line", ABOUT_A_STRANGER, ids=["credential", "ssh", "not ready"])
 async def test_the_same_line_of_a_node_it_had_implicates_it_by_the_jobs_word_alone(bench: Bench, line: str) -> None:
     judgement = await bench.diagnose(await bench.failed(line.replace("node-004", "node-002")))
     assert [(suspect.node, suspect.seen_by) for suspect in judgement.attribution.suspects] == [("node-002", ())]
 
 
 async def test_a_job_that_slurm_has_requeued_meanwhile_is_judged_by_the_nodes_it_had(bench: Bench) -> None:
-    job = (await bench.failed(FORGED[1])).model_copy(update={"nodes": (), "restart_count": 1})
+    job = (await bench.failed(ABOUT_A_STRANGER[1])).model_copy(update={"nodes": (), "restart_count": 1})
     judgement = await bench.diagnose(job)
     assert judgement.attribution.nodes == ()
 
 
 async def test_where_nobody_saw_the_nodes_nobody_is_suspected(bench: Bench) -> None:
-    job = (await bench.failed(FORGED[1])).model_copy(update={"nodes": ()})
+    job = (await bench.failed(ABOUT_A_STRANGER[1])).model_copy(update={"nodes": ()})
     judgement = await bench.diagnose(job, attempt=an_attempt(key=a_key(job.job_id), nodes=()))
     assert judgement.attribution.nodes == ()
     assert any("not suspected: node-004" in note and "nobody saw" in note for note in judgement.notes)
 
 
 async def test_a_node_that_slurm_lost_was_seen_by_more_than_the_job(bench: Bench) -> None:
-    job = await bench.failed(FORGED[2].replace("node-004", "node-002"))
+    job = await bench.failed(ABOUT_A_STRANGER[2].replace("node-004", "node-002"))
     bench.cluster.node_down("node-002")
     judgement = await bench.diagnose(job)
     [suspect] = judgement.attribution.suspects

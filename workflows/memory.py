@@ -59,8 +59,11 @@ class Memory:
 
     def saw(self, seen: WatchResult) -> None:
         self.update(job=seen.job or self.state.job, progress=seen.progress, cursor=seen.cursor)
-        if seen.job is not None and seen.job.restart_count == self.state.attempt.restart_count and seen.job.nodes:
-            self.update(attempt=self.state.attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}))
+        # Not by `job` alone: of an attempt that Slurm has requeued at once it shows the next, which has no nodes yet.
+        own = seen.job is not None and seen.job.restart_count == self.state.attempt.restart_count
+        for told in (seen.attempt, seen.job if own else None):
+            if told is not None and told.restart_count == self.state.attempt.restart_count and told.nodes:
+                self.update(attempt=self.state.attempt.model_copy(update={"nodes": told.nodes, "started_at": told.started_at}))
         if seen.blind:
             self.warn(seen.blind)
         self._saw_checkpoint(seen.progress)
@@ -146,11 +149,25 @@ class Memory:
             attempt=attempt,
             job=job or self.state.job,
             progress=Progress(),
+            stepped_before=self._stepped(),
             known_symptoms=(),
             known_onset=None,
             logs_began=self._logs_end(),
         )
         return True
+
+    def _stepped(self) -> bool:
+        """Whether this job's attempts are known to print iterations: by the newest one that could tell. One that stood still at its start
+        speaks against it, one that ended before its first step does not."""
+        state = self.state
+        cursor = state.cursor.progress if state.cursor is not None and state.cursor.restart_count == state.attempt.restart_count else None
+        if state.progress.iteration_at is not None or (cursor is not None and cursor.iteration_at is not None):
+            return True
+        stood_still = any(
+            incident.symptom.kind is SymptomKind.HANG and incident.restart_count == state.attempt.restart_count
+            for incident in state.incidents
+        )
+        return state.stepped_before and not stood_still
 
     def _logs_end(self) -> tuple[FileCursor, ...]:
         """How far the logs were written when they were last looked at: by the watch, and, for an error output of its own, at a fault."""

@@ -60,6 +60,7 @@ class TrainingJobState(Record):
     attempt: Attempt
     progress: Progress = Progress()
     newest_checkpoint: int | None = Field(default=None, description="iteration of the newest checkpoint seen, whichever attempt wrote it")
+    stepped_before: bool = Field(default=False, description="the newest attempt that could tell, before this one, was seen to step")
     cursor: Cursor | None = None
     logs_began: tuple[FileCursor, ...] = Field(default=(), description="where this attempt's part of the logs begins")
     warnings: tuple[str, ...] = ()

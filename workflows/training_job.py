@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
         WatchEnd,
         WatchRequest,
         WatchResult,
+        WatchUntil,
     )
     from workflows.decision import DecisionDesk
     from workflows.judging import Judging
@@ -67,6 +68,8 @@ class TrainingJob:
                 goes_on = await self._carry_out(decision, proposal)
                 if goes_on:
                     await self._pass_on()
+            elif seen.kind is WatchEnd.REACHED:
+                goes_on = True  # it runs
             elif seen.kind is WatchEnd.REQUEUED:
                 goes_on = await self._restarted_meanwhile(seen)
             elif seen.kind is WatchEnd.ENDED_AS_KNOWN:
@@ -95,7 +98,9 @@ class TrainingJob:
                 opt_in=state.opt_in,
                 known_symptoms=state.known_symptoms,
                 known_onset=state.known_onset,
+                earlier_attempts_stepped=state.stepped_before,
                 cursor=state.cursor,
+                until=self._watch_goes_until(),
             ),
             WatchResult,
             heartbeat_timeout=state.terms.heartbeat_timeout,
@@ -104,6 +109,11 @@ class TrainingJob:
         )
         self._memory.saw(seen)
         return seen
+
+    def _watch_goes_until(self) -> WatchUntil:
+        """An attempt that still waits is watched until it runs, and then on: its nodes must be known before a fault takes them away."""
+        waits = not self._memory.state.attempt.nodes and workflow.patched("learn-nodes-once-it-runs")
+        return WatchUntil.RUNNING if waits else WatchUntil.SYMPTOM
 
     async def _decide(self, proposal: Proposal) -> Decision:
         """`observe` records; `auto` acts within the guards; `approve` waits for a person while the watching goes on."""
@@ -229,6 +239,7 @@ class TrainingJob:
             opt_in=self._memory.state.opt_in,
             checkpoint_before=before,
             resumed_from=before,
+            earlier_attempts_stepped=self._memory.state.stepped_before,
             excluded_nodes=off,
             cursor=self._memory.state.cursor,
         )

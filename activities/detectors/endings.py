@@ -77,13 +77,19 @@ def fatal_line(view: AttemptView, patience: WatchSection) -> Symptom | None:
     fatal = view.fatal
     if fatal is None or not view.is_running or view.looked_at is None or view.looked_at <= fatal.read_at:
         return None
-    # Slow steps, or rare lines, need longer to refute it; but it is never waited for longer than for a hang.
+    if not view.log_readable:
+        return None  # what would refute it cannot be seen
+    # Slow steps, or rare lines, need longer to refute it. What is certain is never waited for longer than for a hang; what is not may
+    # stand in the log long before the lines that a buffer holds back.
     steps = timedelta(seconds=(view.progress.step_seconds or 0.0) * STEPS_TO_DISPROVE)
-    disproof = min(max(steps, (view.line_gap or timedelta(0)) * GAP_MARGIN), patience.hang_floor)
+    disproof = max(steps, (view.line_gap or timedelta(0)) * GAP_MARGIN)
+    disproof = min(disproof, patience.hang_floor) if fatal.is_certain else max(disproof, (view.block or timedelta(0)) * GAP_MARGIN)
     # Where no steps are due, a line that programs also survive is only believed when nothing more is heard at all.
     is_stepping = view.progress.phase is Phase.TRAINING and view.line_gap is not None
     by_silence_only = not fatal.is_certain and not is_stepping
     if by_silence_only:
+        if view.progress.iteration_at is None and not view.earlier_attempts_stepped:
+            return None  # of a job that is never heard to step, silence says nothing: its end will tell
         disproof = patience.hang_floor
     quiet_since = max(view.last_output_at or fatal.read_at, fatal.read_at)
     quiet = view.now - quiet_since >= max(patience.settle_quiet, disproof)

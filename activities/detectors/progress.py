@@ -14,8 +14,8 @@ GAP_MARGIN = 1.5  # a pause this attempt has survived once may come again, somew
 
 
 def hang(view: AttemptView, patience: WatchSection) -> Symptom | None:
-    """(c) Allocated, readable, and no iteration for longer than this attempt, in this phase, ever needs."""
-    if not view.is_running or not view.log_readable:
+    """(c) Allocated, readable, known to step, and no sign of life for longer than this attempt, in this phase, ever needs."""
+    if not view.is_running or not view.log_readable or unseen(view, patience) is not None:
         return None
     progress = view.progress
     since = _last_sign_of_life(view)
@@ -24,9 +24,6 @@ def hang(view: AttemptView, patience: WatchSection) -> Symptom | None:
     allowed = hang_patience(view, patience)
     silent = view.now - since
     if silent < allowed:
-        return None
-    # A log that goes on in words we do not know is not silence: nothing can be said before the first iteration line.
-    if progress.iteration_at is None and view.last_output_at is not None and view.now - view.last_output_at < allowed:
         return None
     doing = f"after iteration {progress.iteration}" if progress.iteration is not None else "since the start"
     phase = "" if progress.phase in (Phase.TRAINING, Phase.STARTING) else f", {progress.phase.value}"
@@ -39,16 +36,60 @@ def hang(view: AttemptView, patience: WatchSection) -> Symptom | None:
     )
 
 
+def unseen(view: AttemptView, patience: WatchSection) -> str | None:
+    """Why no silence of this attempt can be told from a hang, in words; None where it can. Blind is not hung.
+
+    Silence says something only of what was heard before: iteration lines of this attempt, a habit of checkpoints, or the steps of the
+    attempt before. And it is no silence while the job is seen to write.
+    """
+    progress = view.progress
+    if progress.iteration_at is None:
+        if _usual_checkpoint_interval(view) is None and (view.checkpoint_count or not view.earlier_attempts_stepped):
+            return "no iteration line is recognised"
+        lines = "no iteration line is recognised"
+    else:
+        lines = f"no iteration line is recognised since {progress.iteration_at:%Y-%m-%d %H:%M:%S} UTC"
+    allowed = hang_patience(view, patience)
+    since = _last_sign_of_life(view) or view.now
+    if _went_on_without_lines(view, allowed):
+        return f"{lines}, though a checkpoint came since"
+    if view.last_output_at is not None and view.last_output_at > since and view.now - view.last_output_at < allowed <= view.now - since:
+        return f"{lines}, though the log goes on in other words"
+    beside = view.beside
+    if beside is not None and _has_short_habit(view, allowed) and view.now - beside.at < allowed <= view.now - since:
+        return f"{lines}, though the job writes {beside.path}"
+    return None
+
+
+def _went_on_without_lines(view: AttemptView, allowed: timedelta) -> bool:
+    """A checkpoint came so long after the last line that the job stepped in silence; how often checkpoints come is not known yet."""
+    saved, told = view.progress.checkpoint_at, view.progress.iteration_at
+    return saved is not None and told is not None and saved - told >= allowed and _usual_checkpoint_interval(view) is None
+
+
+def _has_short_habit(view: AttemptView, allowed: timedelta) -> bool:
+    """The lines came for a shorter time than their absence is to prove something: perhaps the job only begins with them, and tells the
+    rest elsewhere."""
+    first, last = view.stepping_since, view.progress.iteration_at
+    return first is None or last is None or last - first < allowed
+
+
 def hang_patience(view: AttemptView, patience: WatchSection) -> timedelta:
     """How long the attempt may go without an iteration line, from its own pace and its phase."""
     progress = view.progress
-    if progress.iteration_at is None:
-        return patience.startup_patience
     own = timedelta(seconds=patience.hang_steps * (progress.step_seconds or 0.0))
-    # One line tells nothing of how often lines come, and the first steps also compile kernels.
-    pace = max(patience.hang_floor, own, view.line_gap * GAP_MARGIN) if view.line_gap else max(patience.startup_patience, own)
+    block = view.block or timedelta(0)
+    if progress.iteration_at is None:
+        pace = patience.startup_patience
+    elif view.line_gap is None:
+        # One line tells nothing of how often lines come, and the first steps also compile kernels. As long as it took to the first
+        # one, or to a buffer full of them, it may take again.
+        to_the_first = progress.iteration_at - (view.started_at or progress.iteration_at)
+        pace = max(patience.startup_patience, own, to_the_first * GAP_MARGIN, block * GAP_MARGIN)
+    else:
+        pace = max(patience.hang_floor, own, view.line_gap * GAP_MARGIN, block * GAP_MARGIN)
     usual_checkpoint = _usual_checkpoint_interval(view)
-    if progress.checkpoint_at is not None and progress.checkpoint_at > progress.iteration_at and usual_checkpoint is not None:
+    if usual_checkpoint is not None and progress.checkpoint_at is not None and _came_last(progress.checkpoint_at, progress):
         # Checkpoints came after the last line: the line format is what stopped, perhaps not the training.
         pace = max(pace, usual_checkpoint * patience.checkpoint_overdue_factor)
     match progress.phase:
@@ -64,12 +105,18 @@ def hang_patience(view: AttemptView, patience: WatchSection) -> timedelta:
             return patience.finishing_patience
 
 
+def _came_last(checkpoint_at: datetime, progress: Progress) -> bool:
+    return progress.iteration_at is None or checkpoint_at > progress.iteration_at
+
+
 def checkpoint_overdue(view: AttemptView, patience: WatchSection) -> Symptom | None:
     """(e) Iterations go on and no checkpoint came for `checkpoint_overdue_factor` times the usual interval."""
     progress = view.progress
     usual = _usual_checkpoint_interval(view)
     if not view.is_running or usual is None or progress.checkpoint_at is None or progress.iteration_at is None:
         return None
+    if not view.log_readable or not view.checkpoints_readable:
+        return None  # it may have been written, and told, where we do not see it
     if progress.phase is Phase.FINISHING or view.now - progress.iteration_at >= hang_patience(view, patience):
         return None
     # Measured to the last iteration, not to now: a pause without iterations is not time in which one should have come.
@@ -96,7 +143,7 @@ def checkpoint_overdue(view: AttemptView, patience: WatchSection) -> Symptom | N
 def slowed_down(view: AttemptView, patience: WatchSection) -> Symptom | None:
     """(f) Steps have been slow against this attempt's own baseline for `slowdown_for`, without a break."""
     progress = view.progress
-    if not view.is_running or view.slow_since is None or progress.phase is not Phase.TRAINING:
+    if not view.is_running or not view.log_readable or view.slow_since is None or progress.phase is not Phase.TRAINING:
         return None
     if view.now - view.slow_since < patience.slowdown_for or not progress.step_seconds or not progress.baseline_step_seconds:
         return None
@@ -132,7 +179,9 @@ def _told_by_the_log(kind: SymptomKind, since: datetime, text: str, view: Attemp
 
 def _last_sign_of_life(view: AttemptView) -> datetime | None:
     progress = view.progress
-    signs = [view.started_at, progress.iteration_at, progress.checkpoint_at, progress.phase_since, view.paused_at]
+    # Shards of a checkpoint that is not complete yet: it is being written.
+    saving = view.beside.at if view.beside is not None and view.beside.is_checkpoint else None
+    signs = [view.started_at, progress.iteration_at, progress.checkpoint_at, progress.phase_since, view.paused_at, saving]
     if view.started_at is None and progress.iteration_at is None:
         return None
     # An older attempt's checkpoint is no sign of this one's life; the start is then the later time anyway.

@@ -60,7 +60,7 @@ def judge(
         earlier = view.suspicion
         if earlier is None or earlier.kind is not symptom.kind or earlier.onset != symptom.onset:
             suspicion = suspicion or symptom
-        elif view.now - earlier.detected_at >= patience.second_look:
+        elif view.now - earlier.detected_at >= patience.second_look and view.has_looked_beside:
             return Judged(symptom, None)
         else:
             suspicion = suspicion or earlier

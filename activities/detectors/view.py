@@ -21,6 +21,7 @@ from activities.records import (
     Signal,
     SignalSource,
     Symptom,
+    WrittenBeside,
 )
 
 _PAUSED = frozenset({JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE})
@@ -28,7 +29,8 @@ _PAUSED = frozenset({JobFlag.CONFIGURING, JobFlag.STOPPED, JobFlag.POWER_UP_NODE
 
 class AttemptView(Record):
     """All that is known of one attempt at one moment. `job`, and `nodes` as far as they are lost, are the last good looks, taken at
-    `looked_at`."""
+    `looked_at`. `block`: how long a buffer's worth of lines takes, where lines were not seen to come. `beside`: what the job wrote
+    last outside its log; `has_looked_beside`: it was looked for since the suspicion."""
 
     now: AwareDatetime
     attempt: Attempt
@@ -42,7 +44,13 @@ class AttemptView(Record):
     fatal: FatalLine | None = None
     progress: Progress = Progress()
     line_gap: timedelta | None = None
+    block: timedelta | None = None
+    stepping_since: AwareDatetime | None = None
+    earlier_attempts_stepped: bool = False
+    beside: WrittenBeside | None = None
+    has_looked_beside: bool = True
     checkpoint_count: int = 0
+    checkpoints_readable: bool = True
     slow_since: AwareDatetime | None = None
     bad_loss_iterations: tuple[int, ...] = ()
     bad_loss_since: AwareDatetime | None = None

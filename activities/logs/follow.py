@@ -7,7 +7,8 @@ watches share one worker's file descriptors. Called by the watch; ordinary troub
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -60,15 +61,25 @@ class LogFollower:
         roots: the directories in which it may lie.
         cursor: where an earlier follower stopped, perhaps on another machine. Without one, reading starts at the
             beginning, or 64 MiB before the end of a larger file (`Chunk.skipped_bytes` says how much was left out).
+        opened_anew: the cursor is of an attempt that is over: whatever file is there at the first read, Slurm opened for this one.
     """
 
-    def __init__(self, path: Path, roots: LogRoots, cursor: FileCursor | None = None) -> None:
+    def __init__(self, path: Path, roots: LogRoots, cursor: FileCursor | None = None, *, opened_anew: bool = False) -> None:
         self._path = path
         self._path_text = str(path)  # asked for once a second
         self._roots = roots
         self._cursor = cursor if cursor is not None and cursor.path == str(path) else FileCursor(path=str(path))
         self._seen: tuple[int, int, int, int] | None = None
         self._idle_stats = 0
+        self._opened_anew = opened_anew
+        self._former_is_at_hand = False
+        self._found_at: Path | None = None  # where a renamed file was last found: its directory need not be searched at each read
+
+    @property
+    def is_blind(self) -> bool:
+        """True while the job may write to a file that cannot be read any more: it kept the one it had opened, another stands in its
+        place, and nobody has written to that. Its silence then says nothing."""
+        return self._cursor.unwritten_bytes is not None and not self._former_is_at_hand
 
     @property
     def cursor(self) -> FileCursor:
@@ -87,7 +98,7 @@ class LogFollower:
                 return Chunk()
             return self._read(max(limit_bytes, LINE_BYTES + 1), unfinished)
         except FileNotFoundError:
-            return Chunk(missing=True, error=f"{self._path}: no such file (yet)")
+            return self._read_without_name(max(limit_bytes, LINE_BYTES + 1), unfinished)
         except PathRefused as refused:
             return Chunk(error=str(refused))
         except OSError as trouble:
@@ -96,6 +107,8 @@ class LogFollower:
     def _is_unchanged(self) -> bool:
         """Cheap answer for a quiet log; true at most a few times in a row."""
         status = os.stat(self._path_text)
+        if self._former_is_at_hand:
+            return False  # what is new stands in another file
         seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if seen != self._seen or self._idle_stats >= _IDLE_STATS:
             self._seen, self._idle_stats = None, 0
@@ -106,71 +119,132 @@ class LogFollower:
     def _read(self, limit: int, unfinished: bool) -> Chunk:
         with self._roots.open(self._path) as file:
             status = os.fstat(file.fileno())
+            opened_anew, self._opened_anew = self._opened_anew, False
+            skipped, rotated, truncated = 0, False, False
             if not self._cursor.inode:
                 skipped = self._begin(file, status)
-                chunk = self._lines_from(file, limit, unfinished)
-                return _with(chunk, skipped=skipped)
             # The device number is not compared: for NFS each machine makes up its own.
-            if status.st_ino != self._cursor.inode:
-                rest = self._rest_of_rotated(limit)
-                if rest is not None:
-                    return rest
-                self._restart(status)
-                return _with(self._lines_from(file, limit, unfinished), rotated=True)
-            if not goes_on_from(file, self._cursor):
-                self._restart(status)
-                return _with(self._lines_from(file, limit, unfinished), truncated=True)
-            return self._lines_from(file, limit, unfinished)
+            elif status.st_ino != self._cursor.inode:
+                rest = self._lines_of(self._cursor, limit, unfinished=True)
+                if rest is not None and (rest[0].data or rest[0].more):
+                    chunk, self._cursor = rest
+                    self._opened_anew = opened_anew
+                    return replace(chunk, more=True)
+                rotated = self._take_up(file, status, opened_anew=opened_anew)
+            elif not goes_on_from(file, self._cursor):
+                self._cursor, truncated = self._start_over(status), True
+            chunk, self._cursor = self._lines_from(file, self._cursor, limit, unfinished)
+            # Only a file read to its end may be called unchanged by its size and time next.
+            self._seen = None if chunk.more else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._cursor.unwritten_bytes is not None and not chunk.more:
+                chunk = self._with_former(chunk, status, limit, unfinished)
+            return replace(chunk, rotated=rotated, truncated=truncated, skipped_bytes=chunk.skipped_bytes + skipped)
 
     def _begin(self, file: BinaryIO, status: os.stat_result) -> int:
         """First sight. Of a huge file only the end is read, from a line's start on; returns the bytes left out."""
-        self._restart(status)
+        self._cursor = self._at_start_of(status)
         start = status.st_size - FIRST_SIGHT_BYTES
         if start <= 0:
             return 0
         # Begin one byte early and skip to the next line end: the first line handed out is a whole one.
-        self._move(file, start - 1, in_long_line=True)
+        self._cursor = moved_to(self._cursor, file, start - 1).model_copy(update={"in_long_line": True})
         return start
 
-    def _restart(self, status: os.stat_result) -> None:
-        self._cursor = FileCursor(path=str(self._path), device=status.st_dev, inode=status.st_ino)
+    def _at_start_of(self, status: os.stat_result) -> FileCursor:
+        real = os.path.realpath(self._path_text)
+        return FileCursor(
+            path=self._path_text,
+            device=status.st_dev,
+            inode=status.st_ino,
+            real_path="" if real == self._path_text else real,
+        )
 
-    def _rest_of_rotated(self, limit: int) -> Chunk | None:
-        """Lines left in the file that a rotation renamed, if it is still at hand; its last line needs no line end."""
+    def _start_over(self, status: os.stat_result) -> FileCursor:
+        """In a file that was emptied. One that took another's place may be a third by now, under the number of the second."""
+        emptied, fresh = self._cursor, self._at_start_of(status)
+        if emptied.unwritten_bytes is None:
+            return fresh
+        return fresh.model_copy(update={"former": emptied.former, "unwritten_bytes": status.st_size})
+
+    def _take_up(self, file: BinaryIO, status: os.stat_result, *, opened_anew: bool) -> bool:
+        """Another file stands under the name. Goes on in it; True where it is read from its beginning.
+
+        Who had opened the former one writes on into that, until he opens this one: a file that only took the other's place says nothing
+        by its silence, nor by what stood in it at first sight (`sed -i` copies)."""
+        former, fresh = self._cursor, self._at_start_of(status)
+        is_copy = former.offset_bytes > 0 and status.st_size >= former.offset_bytes and _is_same_content(file, former)
+        if is_copy:  # or the same file, whose file system was mounted anew
+            fresh = moved_to(fresh, file, former.offset_bytes).model_copy(update={"in_long_line": former.in_long_line})
+        if not opened_anew:
+            # What stood here before the former one was given up when that was written to; where it never was, it still counts.
+            kept = former.former if former.former is not None and former.unwritten_bytes is not None else former
+            kept = kept.model_copy(update={"former": None, "unwritten_bytes": None})
+            fresh = fresh.model_copy(update={"former": kept, "unwritten_bytes": status.st_size})
+        self._cursor = fresh
+        return not is_copy
+
+    def _with_former(self, chunk: Chunk, status: os.stat_result, limit: int, unfinished: bool) -> Chunk:
+        """`chunk` of a file that took another's place, and what the job meanwhile wrote to the one before."""
         cursor = self._cursor
-        for path in _siblings_with_inode(self._path, cursor.inode):
+        is_written = cursor.unwritten_bytes is None or status.st_size > cursor.unwritten_bytes
+        found = self._lines_of(cursor.former, limit, unfinished or is_written) if cursor.former is not None else None
+        rest, former = found if found is not None else (Chunk(), cursor.former)
+        if is_written and not rest.more:
+            self._cursor, self._former_is_at_hand = cursor.model_copy(update={"former": None, "unwritten_bytes": None}), False
+        else:
+            self._cursor, self._former_is_at_hand = cursor.model_copy(update={"former": former}), found is not None
+        return replace(
+            chunk,
+            data=rest.data + chunk.data,  # the former's last lines are older
+            cut_lines=rest.cut_lines + chunk.cut_lines,
+            skipped_bytes=rest.skipped_bytes + chunk.skipped_bytes,
+            more=rest.more,
+        )
+
+    def _read_without_name(self, limit: int, unfinished: bool) -> Chunk:
+        """The log was renamed, or deleted, and no other took its place: who writes it does not notice."""
+        cursor = self._cursor
+        if (found := self._lines_of(cursor, limit, unfinished)) is not None:
+            chunk, self._cursor = found
+            return chunk
+        if cursor.former is not None and (found := self._lines_of(cursor.former, limit, unfinished)) is not None:
+            chunk, former = found
+            self._cursor = cursor.model_copy(update={"former": former})
+            return chunk
+        return Chunk(missing=True, error=f"{self._path}: no such file (yet)")
+
+    def _lines_of(self, cursor: FileCursor, limit: int, unfinished: bool) -> tuple[Chunk, FileCursor] | None:
+        """The next lines of a file that lost its name to another, and where they end; None where it cannot be found any more. A renamed
+        one lies beside its old name, under NFS also as `.nfs...`."""
+        if not cursor.head_bytes:
+            return None  # nothing was read of it: by its inode alone another file could pass for it
+        for path in (*([self._found_at] if self._found_at is not None else []), *_renamed(cursor)):
             try:
                 with self._roots.open(path) as file:
-                    if os.fstat(file.fileno()).st_ino != cursor.inode or not _is_same_content(file, cursor):
-                        continue
-                    chunk = self._lines_from(file, limit, unfinished=True)
+                    if goes_on_from(file, cursor):
+                        self._found_at = path
+                        return self._lines_from(file, cursor, limit, unfinished)
             except (OSError, PathRefused):
-                continue  # the new file is what matters; the old one is finished where that is possible
-            if chunk.data or chunk.more:
-                return _with(chunk, more=True)
+                continue  # as good as gone
         return None
 
-    def _lines_from(self, file: BinaryIO, limit: int, unfinished: bool) -> Chunk:
+    def _lines_from(self, file: BinaryIO, cursor: FileCursor, limit: int, unfinished: bool) -> tuple[Chunk, FileCursor]:
         descriptor = file.fileno()
-        before = os.fstat(descriptor)
-        offset = self._cursor.offset_bytes
+        size = os.fstat(descriptor).st_size
+        offset = cursor.offset_bytes
         block = _pread(descriptor, offset, limit)
-        lines = _complete_lines(block, self._cursor.in_long_line)
-        at_end = offset + len(block) >= before.st_size and len(block) < limit
+        lines = _complete_lines(block, cursor.in_long_line)
+        at_end = offset + len(block) >= size and len(block) < limit
         data, consumed, in_long_line = lines.data, lines.consumed, lines.in_long_line
         if unfinished and at_end and consumed < len(block):
             data += block[consumed:] + b"\n"
             consumed = len(block)
         if consumed:
-            self._move(file, offset + consumed, in_long_line)
-        # Only a file read to its end may be called unchanged by its size and time next.
-        self._seen = (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns) if at_end else None
+            cursor = moved_to(cursor, file, offset + consumed).model_copy(update={"in_long_line": in_long_line})
         if b"\0" in data:
             data = _NULS.sub(b"\n", data)
-        return Chunk(data=plain_bytes(data), cut_lines=lines.cut, skipped_bytes=lines.skipped, more=not at_end)
-
-    def _move(self, file: BinaryIO, offset: int, in_long_line: bool) -> None:
-        self._cursor = moved_to(self._cursor, file, offset).model_copy(update={"in_long_line": in_long_line})
+        chunk = Chunk(data=plain_bytes(data), cut_lines=lines.cut, skipped_bytes=lines.skipped, more=not at_end)
+        return chunk, cursor
 
 
 def cursor_at(path: Path, file: BinaryIO, offset: int) -> FileCursor:
@@ -212,17 +286,6 @@ def _is_same_content(file: BinaryIO, cursor: FileCursor) -> bool:
         return False
     start = cursor.offset_bytes - cursor.tail_bytes
     return not cursor.tail_bytes or _fingerprint(descriptor, start, cursor.tail_bytes) == cursor.tail_sha256
-
-
-def _with(chunk: Chunk, *, rotated: bool = False, truncated: bool = False, more: bool = False, skipped: int = 0) -> Chunk:
-    return Chunk(
-        data=chunk.data,
-        rotated=chunk.rotated or rotated,
-        truncated=chunk.truncated or truncated,
-        cut_lines=chunk.cut_lines,
-        skipped_bytes=chunk.skipped_bytes + skipped,
-        more=chunk.more or more,
-    )
 
 
 def _complete_lines(block: bytes, in_long_line: bool) -> _Lines:
@@ -275,12 +338,17 @@ def _last_line_end(block: bytes, start: int, stop: int) -> int:
     return -1
 
 
-def _siblings_with_inode(path: Path, inode: int) -> list[Path]:
-    try:
-        with os.scandir(path.parent) as entries:
-            return [Path(entry.path) for entry in islice(entries, _SIBLINGS) if entry.inode() == inode and entry.name != path.name]
-    except OSError:
-        return []
+def _renamed(cursor: FileCursor) -> Iterator[Path]:
+    """Where the cursor's file may be found now: where its name led when it was a link, and under other names beside either."""
+    if cursor.real_path:
+        yield Path(cursor.real_path)
+    for directory in dict.fromkeys(os.path.dirname(path) for path in (cursor.path, cursor.real_path) if path):
+        try:
+            with os.scandir(directory) as entries:
+                found = [entry.path for entry in islice(entries, _SIBLINGS) if entry.inode() == cursor.inode]
+        except OSError:
+            continue
+        yield from (Path(path) for path in found if path != cursor.path)
 
 
 def _pread(descriptor: int, offset: int, size: int) -> bytes:

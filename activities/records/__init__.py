@@ -71,4 +71,5 @@ from activities.records.watching import (
     WatchRequest,
     WatchResult,
     WatchUntil,
+    WrittenBeside,
 )

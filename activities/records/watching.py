@@ -118,6 +118,13 @@ class FileCursor(Record):
     tail_sha256: str = Field(default="", description="of the bytes just before the offset: two attempts may begin alike")
     tail_bytes: int = 0
     in_long_line: bool = Field(default=False, description="the offset lies inside an over-long line whose rest is skipped")
+    real_path: str = Field(default="", description="where `path` led when the file was first read, if it was a link")
+    former: "FileCursor | None" = Field(
+        default=None, description="of the file that stood here before, until the job is seen to write to this one"
+    )
+    unwritten_bytes: int | None = Field(
+        default=None, description="size of a file that took another's place, as first seen; None once it has been written to"
+    )
 
 
 class FatalLine(Record):
@@ -140,6 +147,14 @@ class LostNode(Record):
 
     node: str
     since: AwareDatetime
+
+
+class WrittenBeside(Record):
+    """A file that a job wrote outside its log: a sign of life, looked for when its log is silent."""
+
+    at: AwareDatetime
+    path: str
+    is_checkpoint: bool = Field(description="below the checkpoint directory the job named")
 
 
 class Cursor(Record):
@@ -170,6 +185,13 @@ class Cursor(Record):
         default=(), description="consecutive iterations, up to now, whose loss was NaN or infinite"
     )
     bad_loss_since: AwareDatetime | None = None
+    nodes: tuple[str, ...] = Field(default=(), description="of the attempt, since Slurm first told them")
+    started_at: AwareDatetime | None = Field(default=None, description="of the attempt, as Slurm told")
+    stepping_since: AwareDatetime | None = Field(default=None, description="when this attempt's first iteration line was read")
+    block_seconds: float | None = Field(
+        default=None, description="what a buffer's worth of lines takes, as long as none was seen to come by itself"
+    )
+    beside: WrittenBeside | None = Field(default=None, description="what the job wrote last outside its log, when that was looked for")
 
 
 class WatchUntil(StrEnum):
@@ -204,6 +226,9 @@ class WatchRequest(Record):
     excluded_nodes: tuple[str, ...] = Field(default=(), description="the attempt must not run there; `on_excluded` of the result tells")
     known_symptoms: tuple[SymptomKind, ...] = Field(default=(), description="already reported for this attempt ...")
     known_onset: AwareDatetime | None = Field(default=None, description="... and since when; not reported again until progress resumes")
+    earlier_attempts_stepped: bool = Field(
+        default=False, description="iteration lines were read of the attempt before: a silent start is unusual for this job"
+    )
     cursor: Cursor | None = Field(default=None, description="of an earlier watch of this job; an older attempt's gives file offsets only")
     deadline: AwareDatetime | None = None
 
@@ -216,6 +241,9 @@ class WatchResult(Record):
     summary: str = ""
     symptom: Symptom | None = None
     job: Job | None = Field(default=None, description="last look; None when Slurm never told of it")
+    attempt: Attempt | None = Field(
+        default=None, description="the attempt with the nodes and start it was seen to have; `job` may show the next one already"
+    )
     progress: Progress = Progress()
     cursor: Cursor = Cursor()
     on_excluded: tuple[str, ...] = Field(default=(), description="excluded nodes the attempt runs on all the same")

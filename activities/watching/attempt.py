@@ -5,10 +5,12 @@ No clock, file or network here: `detect.py` hands in what was seen and when. `cu
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
 from activities.detectors.endings import ENDED_BADLY, ended_badly
+from activities.detectors.progress import unseen
 from activities.detectors.verdict import judge
 from activities.detectors.view import AttemptView, is_paused
 from activities.logs.paths import checkpoint_directory_of, log_path_of
@@ -50,6 +52,8 @@ class AttemptWatch:
         self._earlier_cursor = cursor
         self._own = cursor.restart_count == self.attempt.restart_count
         self._state = cursor if self._own else Cursor(restart_count=self.attempt.restart_count, files=cursor.files)
+        if self._own and not self.attempt.nodes:  # asked for while it waited in the queue, and seen to run by an earlier watch
+            self.attempt = self.attempt.model_copy(update={"nodes": cursor.nodes, "started_at": cursor.started_at})
         self._suspicion: Symptom | None = self._state.suspicion
         self._lost: dict[str, LostNode] = {lost.node: lost for lost in self._state.lost_nodes}
         self._job: Job | None = None
@@ -59,6 +63,8 @@ class AttemptWatch:
         self._absent = 0
         self._snapshot_number = 0
         self._ended_seen_at: datetime | None = None
+        self._jobs: Mapping[str, Job] = {}
+        self._looked_beside_at: datetime | None = None
         self._disk_checkpoint: CheckpointMark | None = None
         self._reading: Reading | None = None
         self._reader: DiskReader | None = None
@@ -70,7 +76,7 @@ class AttemptWatch:
         self._unreachable_since = snapshot.unreachable_since
         if not snapshot.is_good or snapshot.number == self._snapshot_number:
             return
-        self._snapshot_number = snapshot.number
+        self._snapshot_number, self._jobs = snapshot.number, snapshot.jobs
         key = self.attempt.key
         job = snapshot.jobs.get(key.job_id)
         if job is not None and self._is_another_job(job):
@@ -109,6 +115,7 @@ class AttemptWatch:
             path=path,
             cursor=files.get(str(path)),
             checkpoints=checkpoint_directory_of(job, self._request.opt_in),
+            working_directory=Path(job.working_directory) if job.working_directory else None,
             attempt_started_at=self.attempt.started_at,
             may_hold_older_attempts=restarted and (str(path) in files or not files),
             cursor_is_older_attempts=restarted and str(path) in files,
@@ -127,6 +134,9 @@ class AttemptWatch:
         if reading.checkpoint is not None:
             self._disk_checkpoint = reading.checkpoint
             self._state = with_checkpoint(self._state, reading.checkpoint, at=reading.at, started_at=self.attempt.started_at)
+        if reading.looked_beside:
+            self._looked_beside_at = reading.at
+            self._update(beside=reading.beside)
         self._update(files=(reading.file,) if reading.file is not None else self._state.files)
         return self._state.fatal is not None and not had_fatal
 
@@ -171,18 +181,24 @@ class AttemptWatch:
         reader = self._reader
         if reader is not None and reader.looked_at is not None and now - reader.looked_at > STALE_READING:
             texts.append(f"{reader.path}: its file system has not answered for {(now - reader.looked_at).total_seconds():.0f} s")
-        elif self._has_a_log_without_iterations(now):
-            texts.append(
-                f"no iteration line is recognised in {reader.path if reader else 'the log'}; give a pattern in the job's comment "
-                "(progress=...) or `watch.progress_pattern`, until then hangs and slow-downs are not seen"
-            )
+        elif (unseen := self._unseen(now)) is not None:
+            texts.append(unseen)
         return " · ".join(texts) or None
 
-    def _has_a_log_without_iterations(self, now: datetime) -> bool:
-        started, output = self.attempt.started_at, self._state.last_output_at
-        if self.progress.iteration_at is not None or started is None or output is None:
-            return False
-        return now - started > self._patience.startup_patience and now - output < self._patience.startup_patience
+    def _unseen(self, now: datetime) -> str | None:
+        """Why a hang of this attempt could not be told from its silence, once it is time to say so, and the mend."""
+        view, patience = self.view(now), self._patience
+        started, reader = view.started_at, self._reader
+        if not view.is_running or started is None or now - started <= patience.startup_patience:
+            return None
+        why = unseen(view, patience)
+        if why is None:
+            return None
+        where = f"{reader.path}: {why}" if reader is not None and reader.path is not None else why
+        return (
+            f"progress cannot be seen; crashes only: {where}; give a pattern in the job's comment (progress=...) or "
+            "`watch.progress_pattern`, or name the log that tells it (log=/path)"
+        )
 
     def cursor(self, now: datetime) -> Cursor:
         if not self._own and self._reading is None:
@@ -192,6 +208,8 @@ class AttemptWatch:
             update={
                 "suspicion": self._suspicion,
                 "lost_nodes": tuple(self._lost.values()),
+                "nodes": self.attempt.nodes,
+                "started_at": self.attempt.started_at,
                 "looked_at": now,
                 "blind": self.blind(now),
             }
@@ -215,6 +233,12 @@ class AttemptWatch:
             fatal=None if is_catching_up else self._fatal(now),
             progress=state.progress,
             line_gap=timedelta(seconds=state.line_gap_seconds) if state.line_gap_seconds else None,
+            block=timedelta(seconds=state.block_seconds) if state.block_seconds else None,
+            stepping_since=state.stepping_since,
+            earlier_attempts_stepped=self._request.earlier_attempts_stepped,
+            beside=state.beside,
+            has_looked_beside=self._has_looked_beside,
+            checkpoints_readable=reading is None or reading.checkpoints_readable,
             checkpoint_count=0 if is_catching_up else max(len(state.checkpoint_times), len(state.progress.checkpoint_times)),
             slow_since=None if is_catching_up else state.slow_since,
             bad_loss_iterations=() if is_catching_up else state.bad_loss_iterations,
@@ -242,7 +266,7 @@ class AttemptWatch:
         if job is not None and self._unreachable_since is None and not self._waits_for_last_lines(now):
             view = self.view(now)
             judged = judge(view, self._patience, known=request.known_symptoms, known_onset=request.known_onset)
-            self._suspicion = judged.suspicion
+            self._suspect(judged.suspicion)
             if judged.verdict is not None:
                 return self._result(WatchEnd.SYMPTOM, judged.verdict.detected_at, judged.verdict.summary, symptom=judged.verdict)
             if view.was_requeued:
@@ -258,6 +282,22 @@ class AttemptWatch:
         if request.deadline is not None and now >= request.deadline:
             return self._result(WatchEnd.DEADLINE, now, f"not {request.until} by {request.deadline:%Y-%m-%d %H:%M:%S} UTC")
         return None
+
+    def _suspect(self, suspicion: Symptom | None) -> None:
+        """Keeps it for the second look; until then it is looked for what else the job writes than its log."""
+        self._suspicion = suspicion
+        reader, job = self._reader, self._job
+        if reader is None or job is None or reader.looks_beside is (suspicion is not None):
+            return
+        theirs = (other for other in self._jobs.values() if other.user == job.user and other.job_id != job.job_id)
+        reader.other_jobs = tuple(theirs) if suspicion is not None else ()
+        reader.looks_beside = suspicion is not None
+
+    @property
+    def _has_looked_beside(self) -> bool:
+        if self._reader is None or self._suspicion is None:
+            return True
+        return self._looked_beside_at is not None and self._looked_beside_at >= self._suspicion.detected_at
 
     def _was_read(self, now: datetime) -> bool:
         """Whether the log was read since the attempt began, or cannot be: a file system that hangs holds up no milestone."""
@@ -287,6 +327,7 @@ class AttemptWatch:
             summary=summary,
             symptom=symptom,
             job=job,
+            attempt=self.attempt,
             progress=self.progress,
             cursor=self.cursor(now),
             on_excluded=tuple(node for node in nodes if node in request.excluded_nodes),

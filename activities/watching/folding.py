@@ -13,7 +13,7 @@ from activities.checkpoints import CheckpointMark
 from activities.configuration import WatchSection
 from activities.detectors.progress import is_slow
 from activities.logs.progress import MarkKind, ProgressMark, advance
-from activities.records import Cursor, FatalLine, Progress
+from activities.records import Cursor, FatalLine, Phase, Progress
 from activities.watching.pieces import Piece
 
 KEPT_CHECKPOINT_TIMES = 16
@@ -24,6 +24,9 @@ def with_piece(known: Cursor, piece: Piece, patience: WatchSection, *, started_a
     """`started_at`: the attempt's start, where it is known; checkpoints from before it are an older attempt's."""
     before = known.progress
     progress = advance(before, piece.marks, piece.output_at) if piece.marks else before
+    if piece.may_be_older and progress.phase is Phase.TRAINING:
+        # Whoever made those steps, this attempt may still be starting.
+        progress = progress.model_copy(update={"phase": Phase.STARTING})
     now = known.model_copy(update={"last_output_at": piece.output_at, "progress": progress})
     if progress.checkpoint_iteration != before.checkpoint_iteration and progress.checkpoint_at is not None:
         now = _with_checkpoint_time(now, progress.checkpoint_at, started_at)
@@ -31,6 +34,7 @@ def with_piece(known: Cursor, piece: Piece, patience: WatchSection, *, started_a
     iterations = [mark.iteration for mark in steps if mark.iteration is not None]
     resumed = any(mark.kind is MarkKind.RESUMED for mark in piece.marks)
     told = piece.output_at if piece.told_to_end else (None if steps or resumed else known.told_to_end_at)
+    moved = progress.iteration_at is not None and progress.iteration_at != before.iteration_at and not piece.may_be_older
     slow_since = (known.slow_since or piece.output_at) if is_slow(progress, patience) else None
     return now.model_copy(
         update={
@@ -40,6 +44,8 @@ def with_piece(known: Cursor, piece: Piece, patience: WatchSection, *, started_a
                 known.unconfirmed_fatal, piece.fatal if told is not None else None, iterations, resumed=resumed
             ),
             "line_gap_seconds": _longest_gap(known.line_gap_seconds, before, progress, piece, iterations),
+            "stepping_since": known.stepping_since or (piece.output_at if moved else None),
+            "block_seconds": _block_after(known.block_seconds, progress, piece, moved=moved),
             "slow_since": slow_since if steps else known.slow_since,
             **_losses_after(now, [mark for mark in piece.marks if mark.kind is MarkKind.ITERATION]),
         }
@@ -69,8 +75,13 @@ def _with_checkpoint_time(known: Cursor, at: datetime, started_at: datetime | No
 
 def _longest_gap(longest: float | None, before: Progress, progress: Progress, piece: Piece, iterations: Sequence[int]) -> float | None:
     """Longest time between two iteration lines, in seconds: within the piece told by the pace, up to the piece by when it was read."""
+    if piece.may_be_older:
+        return longest
     per_step = progress.step_seconds or 0.0
     gaps = [longest or 0.0]
+    if piece.is_live and iterations:
+        # What a block took that came at once was kept back in a buffer, and the next will be.
+        gaps.append((iterations[-1] - iterations[0]) * per_step)
     gaps += [(later - earlier) * per_step for earlier, later in pairwise(iterations) if later > earlier]
     if (
         piece.is_live
@@ -81,6 +92,13 @@ def _longest_gap(longest: float | None, before: Progress, progress: Progress, pi
     ):
         gaps.append((piece.output_at - before.iteration_at).total_seconds())
     return max(gaps) or None
+
+
+def _block_after(known: float | None, progress: Progress, piece: Piece, *, moved: bool) -> float | None:
+    """Lines found in a log tell nothing of how they came: one by one, or a buffer's worth at once. Those seen to come do."""
+    if piece.is_live:
+        return None if moved else known
+    return piece.steps_a_buffer * (progress.step_seconds or 0.0) or known
 
 
 def _losses_after(known: Cursor, marks: Sequence[ProgressMark]) -> dict[str, object]:

@@ -18,6 +18,9 @@ from activities.redaction import redact
 ENDED_FROM_OUTSIDE = frozenset({"requeued_by_slurm", "preempted", "time_limit", "pod_deleted"})
 """Signatures (diagnosis/signatures.yaml) of an end that somebody asked for; what dies after it is no cause."""
 
+BUFFER_BYTES = 8192
+"""What Python and the C library keep back at most of an output that is no terminal: 8,188 bytes of whole lines at once, measured."""
+
 _ENDING_SYMPTOMS = (SymptomKind.CRASH, SymptomKind.HANG, SymptomKind.NODE_FAULT)
 # slurmstepd's word (slurmstepd/req.c) for the whole job; `*** STEP` is also said when srun ends the other tasks of a failed one.
 _JOB_CANCELLED = re.compile(rb"[*]{3} JOB \S+ ON \S+ CANCELLED AT [^\r\n]*")
@@ -34,13 +37,16 @@ class FatalLines(Protocol):
 class Piece:
     """What one stretch of log said. `fatal` is its first fatal line behind which the iterations did not go on twice; `told_to_end`: Slurm,
     or who speaks for it, said in the log that it ends the job. `is_live`: read as it was written; what was found after an
-    absence of ours tells nothing of the time between its lines."""
+    absence of ours tells nothing of the time between its lines. `may_be_older`: of an earlier attempt. `steps_a_buffer`: how far
+    the iterations of its last buffer's worth of bytes are apart."""
 
     output_at: datetime
     marks: tuple[ProgressMark, ...] = ()
     fatal: FatalLine | None = None
     told_to_end: bool = False
     is_live: bool = True
+    may_be_older: bool = False
+    steps_a_buffer: int = 0
 
 
 class PieceReader:
@@ -69,7 +75,13 @@ class PieceReader:
         ending = [line for line in found if _ends_a_job(line)]
         fatal = self._first_fatal(data, ending, marks, output_at, now) if ending else None
         _, self._highest = _goings_on(marks, self._highest)
-        return Piece(output_at, marks, fatal, told_to_end, is_live)
+        return Piece(output_at, marks, fatal, told_to_end, is_live, not with_fatal, 0 if is_live else self._steps_a_buffer(data, marks))
+
+    def _steps_a_buffer(self, data: bytes, marks: Sequence[ProgressMark]) -> int:
+        if len(data) > BUFFER_BYTES:
+            marks = self._progress_again.read(data[_line_start(data, len(data) - BUFFER_BYTES) :])
+        steps = [mark.iteration for mark in marks if _is_step(mark) and mark.iteration is not None]
+        return max(0, steps[-1] - steps[0]) if steps else 0
 
     def _first_fatal(
         self, data: bytes, found: Sequence[signals.FatalLine], marks: Sequence[ProgressMark], output_at: datetime, now: datetime

@@ -5,7 +5,7 @@ judges nothing. Called by `rounds.py`.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,8 @@ from activities.checkpoints import CheckpointMark
 from activities.logs.follow import LogFollower, was_last_written_before
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressReader
-from activities.records import FileCursor
+from activities.records import FileCursor, Job, WrittenBeside
+from activities.watching.beside import LookBeside
 from activities.watching.checkpoint_look import CheckpointLook
 from activities.watching.pieces import FatalLines, Piece, PieceReader
 
@@ -26,6 +27,11 @@ READ_BYTES = 1024 * 1024  # bounds how long the event loop folds one piece: abou
 LONGEST_PAUSE = timedelta(seconds=30)  # between two readings of a live log; a longer one was our absence, or a stuck file system's
 MISSING_PATIENCE = timedelta(minutes=2)  # NFS caches the absence of a file for up to a minute (nfs(5), acdirmax)
 BINARY_SHARE = 0.3
+LOOK_BESIDE_EVERY = timedelta(seconds=30)
+_REPLACED = (
+    "was replaced by another file, to which nothing has been written since: the job may still write to the one it had opened, so "
+    "hangs and missing checkpoints are not seen; rotate logs with copytruncate, or name a log that is not rotated: log=/path"
+)
 _CONTROL = bytes(set(range(32)) - {9, 10, 11, 12, 13, 27})
 
 
@@ -41,6 +47,8 @@ class Reading:
     piece: Piece | None = None
     checkpoint: CheckpointMark | None = None
     checkpoints_readable: bool = True
+    looked_beside: bool = False
+    beside: WrittenBeside | None = None
 
     @property
     def can_wait(self) -> bool:
@@ -57,6 +65,7 @@ class LogOrigin:
     path: Path | None
     cursor: FileCursor | None = None
     checkpoints: Path | None = None
+    working_directory: Path | None = None
     attempt_started_at: datetime | None = None
     may_hold_older_attempts: bool = False  # a restarted job may append; what was there before is not this attempt's
     cursor_is_older_attempts: bool = False
@@ -87,11 +96,16 @@ class DiskReader:
         self._origin = origin
         self._pieces = PieceReader(progress, engine, highest=origin.iteration)
         self._clock = clock
-        self._follower = LogFollower(origin.path, roots, origin.cursor) if origin.path is not None else None
+        self._follower = (
+            LogFollower(origin.path, roots, origin.cursor, opened_anew=origin.cursor_is_older_attempts) if origin.path is not None else None
+        )
         self._first_round = True
+        self._was_missing = False
+        self._was_readable = True
         self._is_anothers: bool | None = None
         self._is_text: bool | None = None
         self._checkpoint = CheckpointLook(origin.checkpoints, roots, every=checkpoint_look)
+        self._beside = LookBeside(origin.path, roots, checkpoints=origin.checkpoints, working_directory=origin.working_directory)
         self._last: tuple[bool, bool, str | None] | None = None
         self._broken = False
         self.looked_at: datetime | None = None
@@ -99,6 +113,11 @@ class DiskReader:
         """Set by the watch: the last line is then taken without a line end ..."""
         self.has_read_the_end = False
         """... and this says that it was."""
+        self.looks_beside = False
+        """Set by the watch while the log's silence looks like a hang: what else the job writes is then looked at ..."""
+        self.other_jobs: Sequence[Job] = ()
+        """... but for the logs of these."""
+        self._looked_beside_at: datetime | None = None
 
     @property
     def path(self) -> Path | None:
@@ -124,14 +143,22 @@ class DiskReader:
         ended = self.job_has_ended
         piece, readable, caught_up, blind = self._read_log(now, ended)
         blind = " · ".join(text for text in (self._warning, blind, self._checkpoint.blind) if text) or None
+        looked_beside, beside = self._look_beside(now) if self.looks_beside and caught_up else (False, None)
         self.looked_at = now
         told_the_end, self.has_read_the_end = self.has_read_the_end, ended and caught_up
         state = (readable, caught_up, blind)
-        if piece is None and checkpoint is None and state == self._last and told_the_end == self.has_read_the_end:
+        if piece is None and checkpoint is None and not looked_beside and state == self._last and told_the_end == self.has_read_the_end:
             return None
         self._last = state
         file = self._follower.cursor if self._follower is not None else self._origin.cursor
-        return Reading(now, readable, caught_up, blind, file, piece, checkpoint, self._checkpoint.blind is None)
+        return Reading(now, readable, caught_up, blind, file, piece, checkpoint, self._checkpoint.blind is None, looked_beside, beside)
+
+    def _look_beside(self, now: datetime) -> tuple[bool, WrittenBeside | None]:
+        """Whether it was looked, which need not be done each second, and what the job wrote last outside its log."""
+        if self._looked_beside_at is not None and now - self._looked_beside_at < LOOK_BESIDE_EVERY:
+            return False, None
+        self._looked_beside_at = now
+        return True, self._beside.newest(now, others=self.other_jobs)
 
     def _read_log(self, now: datetime, ended: bool) -> tuple[Piece | None, bool, bool, str | None]:
         if self._follower is None:
@@ -142,8 +169,10 @@ class DiskReader:
             self._is_anothers = self._is_an_earlier_jobs(status)
         chunk = self._follower.read(READ_BYTES, unfinished=ended)
         if chunk.missing:
+            self._was_missing, self._was_readable = self._first_round, False
             return None, False, True, self._missing(now)
         if chunk.error is not None:
+            self._was_readable = False
             return None, False, True, chunk.error
         if chunk.truncated or chunk.rotated:
             self._first_round, self._is_text = False, None
@@ -151,13 +180,18 @@ class DiskReader:
             self._is_text = not _looks_binary(chunk.data)
         if self._is_text is False:
             return None, False, True, f"{self.path} does not look like a text log; name the log in the job's comment: log=/path"
-        is_live = not self._first_round and self.looked_at is not None and now - self.looked_at < LONGEST_PAUSE
+        # What was not there a moment ago was written since; what was not seen a moment ago, nobody knows when.
+        appeared, self._was_missing = self._was_missing, False
+        saw, self._was_readable = self._was_readable and not self._first_round, not self._follower.is_blind
+        is_live = (appeared or saw) and self.looked_at is not None and now - self.looked_at < LONGEST_PAUSE
         older = self._first_round and self._origin.may_hold_older_attempts
         passes_over = self._first_round and (self._is_anothers or (older and self._origin.cursor_is_older_attempts))
         self._first_round = self._first_round and chunk.more
         piece = None
         if chunk.data and not passes_over:
             piece = self._pieces.read(chunk.data, output_at, now, with_fatal=not older, is_live=is_live)
+        if self._follower.is_blind:
+            return piece, False, not chunk.more, f"{self.path} {_REPLACED}"
         return piece, True, not chunk.more, None
 
     def _status(self) -> os.stat_result | None:

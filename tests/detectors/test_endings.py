@@ -110,6 +110,29 @@ FATAL: tuple[tuple[str, float, Mapping[str, Any], SymptomKind | None], ...] = (
     ("an exception, and no steps are due", 200, {"fatal": a_fatal_line(HOUR - 200, is_certain=False)}, None),
     ("an exception, and silence for as long as a hang", 300, {"fatal": a_fatal_line(HOUR - 300, is_certain=False)}, SymptomKind.CRASH),
     (
+        "an exception, and silence of a job that never was heard to step",
+        9000,
+        {"fatal": a_fatal_line(HOUR - 9000, is_certain=False), "progress": Progress()},
+        None,
+    ),
+    (
+        "an exception, and silence at the start of a job whose attempt before stepped",
+        300,
+        {"fatal": a_fatal_line(HOUR - 300, is_certain=False), "progress": Progress(), "earlier_attempts_stepped": True},
+        SymptomKind.CRASH,
+    ),
+    (
+        "an exception, and lines that come a buffer at a time",
+        700,
+        {
+            "fatal": a_fatal_line(HOUR - 700, is_certain=False),
+            "line_gap": timedelta(seconds=2),
+            "block": timedelta(seconds=500),
+        },
+        None,
+    ),
+    ("what would refute it cannot be read", 20, {"log_readable": False}, None),
+    (
         "an exception, and a start that goes on",
         400,
         {"fatal": a_fatal_line(HOUR - 400, is_certain=False), "last_output_at": after(HOUR - 30), "progress": Progress()},

@@ -33,7 +33,7 @@ from activities.records import (
 )
 from tests.builders import NOON, a_judgement, an_application_bug, an_attribution
 from tests.workflows.conftest import an_environment
-from tests.workflows.scripted import World, crashes, ends, hangs, reaches, recovers, watched
+from tests.workflows.scripted import World, crashes, ends, hangs, reaches, recovers, requeued_by_another_hand, runs, watched
 from tests.workflows.test_cluster import Site, suggesting_early
 from tests.workflows.test_nothing_stops_the_watch import NeverDiagnosed, ShortDelay, fails_as_known, fails_for_good
 from workers.embedded.temporal import EmbeddedTemporal
@@ -216,6 +216,13 @@ async def observed_and_restarted_by_the_team() -> Histories:
 async def restarted_healthy() -> Histories:
     world = World(policy(Mode.AUTO))
     world.script.extend([ends(WatchEnd.REQUEUED), ends()])
+    return await played(world)
+
+
+@scenario
+async def requeued_and_watched_until_it_runs() -> Histories:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([requeued_by_another_hand(), runs(), ends()])
     return await played(world)
 
 

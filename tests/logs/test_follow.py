@@ -170,6 +170,137 @@ def test_a_cursor_of_another_file_is_not_used(log: Log, tmp_path: Path) -> None:
     assert LogFollower(tmp_path / "other", log.roots, log.follower.cursor).read().data == b"first\n"
 
 
+# ------------------------------------------------------------------------------------------- replaced under the writer
+
+
+class OpenLog(Log):
+    """A log whose writer keeps open what it opened, as slurmstepd does, whatever becomes of the name."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._writer = self.path.open("ab", buffering=0)
+        self.write(b"one\n")
+        assert self.read().data == b"one\n"
+
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def look(self) -> bytes:
+        """As many reads as it takes to get past those that a quiet log answers."""
+        return b"".join(self.read().data for _ in range(12))
+
+
+@pytest.fixture
+def open_log(tmp_path: Path) -> OpenLog:
+    return OpenLog(tmp_path)
+
+
+def test_a_log_replaced_and_not_written_since_makes_blind_until_it_is(open_log: OpenLog) -> None:
+    open_log.path.unlink()
+    open_log.path.touch()
+    open_log.write(b"two\n")
+    assert open_log.look() == b""
+    assert open_log.follower.is_blind
+    open_log.hand_over()
+    open_log.look()
+    assert open_log.follower.is_blind, "another worker knows it by the cursor"
+    open_log.append(b"three\n")
+    assert open_log.look() == b"three\n"
+    assert not open_log.follower.is_blind
+
+
+def test_what_stood_in_the_new_file_at_first_sight_does_not_show_that_the_job_writes_it(open_log: OpenLog) -> None:
+    open_log.path.unlink()
+    open_log.append(b"placed here by hand\n")
+    assert open_log.look() == b"placed here by hand\n"
+    assert open_log.follower.is_blind
+    open_log.path.unlink()
+    open_log.path.touch()
+    open_log.look()
+    assert open_log.follower.is_blind
+    open_log.append(b"two\n")
+    open_log.look()
+    assert not open_log.follower.is_blind
+
+
+def test_a_copy_in_its_place_is_not_read_again_and_makes_blind(open_log: OpenLog) -> None:
+    copy = open_log.path.with_suffix(".tmp")
+    copy.write_bytes(open_log.path.read_bytes())
+    copy.rename(open_log.path)  # as `sed -i` does; a file system mounted anew with other inodes looks alike
+    assert open_log.look() == b""
+    assert open_log.follower.is_blind
+    open_log.append(b"two\n")
+    assert open_log.look() == b"two\n"
+    assert not open_log.follower.is_blind
+
+
+@pytest.mark.parametrize("another_takes_its_place", [True, False])
+def test_a_renamed_log_is_followed_as_long_as_it_is_written(open_log: OpenLog, another_takes_its_place: bool) -> None:
+    open_log.rotate()
+    if another_takes_its_place:
+        open_log.path.touch()
+    open_log.write(b"two\n")
+    assert open_log.look() == b"two\n"
+    open_log.write(b"three\n")
+    open_log.hand_over()
+    assert open_log.look() == b"three\n"
+    assert not open_log.follower.is_blind
+    open_log.write(b"four\n")
+    open_log.append(b"five\n")  # the writer opens its log anew
+    assert open_log.look() == b"four\nfive\n"
+    open_log.append(b"six\n")
+    assert open_log.look() == b"six\n"
+    assert not open_log.follower.is_blind
+
+
+def test_a_renamed_log_that_was_then_compressed_makes_blind(open_log: OpenLog) -> None:
+    open_log.rotate()
+    open_log.path.touch()
+    open_log.look()
+    assert not open_log.follower.is_blind
+    open_log.path.with_name("slurm-1.out.1").unlink()
+    open_log.look()
+    assert open_log.follower.is_blind
+
+
+def test_a_link_that_leads_elsewhere_now_leaves_the_log_it_led_to_followed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "run.log").write_bytes(b"one\n")
+    (tmp_path / "b" / "run.log").touch()
+    link = tmp_path / "a" / "latest"
+    link.symlink_to(tmp_path / "a" / "run.log")
+    follower = LogFollower(link, LogRoots([tmp_path]))
+    assert follower.read().data == b"one\n"
+    link.unlink()
+    link.symlink_to(tmp_path / "b" / "run.log")
+    with (tmp_path / "a" / "run.log").open("ab") as file:
+        file.write(b"two\n")
+    assert b"".join(follower.read().data for _ in range(3)) == b"two\n"
+    assert not follower.is_blind
+
+
+def test_a_log_that_was_emptied_in_place_is_still_the_jobs(open_log: OpenLog) -> None:
+    open_log.truncate()  # logrotate's copytruncate
+    assert open_log.look() == b""
+    assert not open_log.follower.is_blind
+    open_log.write(b"two\n")
+    assert open_log.look() == b"two\n"
+
+
+def test_a_file_that_slurm_opened_for_a_new_attempt_makes_nobody_blind(open_log: OpenLog) -> None:
+    open_log.path.unlink()
+    with open_log.path.open("ab"):
+        follower = LogFollower(open_log.path, open_log.roots, open_log.follower.cursor, opened_anew=True)
+        follower.read()
+        assert not follower.is_blind
+        open_log.path.unlink()
+        open_log.path.touch()
+        for _ in range(12):
+            follower.read()
+        assert follower.is_blind
+
+
 def test_an_over_long_line_is_cut_and_what_follows_is_read(log: Log) -> None:
     log.append(b"before\n" + b"x" * (3 * LINE_BYTES) + b"\nafter\n")
     chunk = log.read()

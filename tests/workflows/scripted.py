@@ -186,10 +186,45 @@ class _ActivityClock:
 # ------------------------------------------------------------------------------------------------ what a watch may see
 
 
-def crashes(*, checkpoint: int | None = 100, kind: SymptomKind = SymptomKind.CRASH, node_lost: bool = False, seen_after: float = 5) -> Seen:
-    """The attempt fails; Slurm shows it FAILED, or has requeued it already where it lost a node. `seen_after`: so many seconds later."""
+def requeued_by_another_hand(*, progress: Progress | None = None) -> Seen:
+    """Somebody requeues the running attempt; seen while the next one still waits."""
 
     async def seen(world: World, request: WatchRequest) -> WatchResult:
+        await world.cluster.requeue(world.job_id)
+        world.clock.advance(5)
+        return await _result(world, WatchEnd.REQUEUED, progress=progress)
+
+    return seen
+
+
+def runs(*, progress: Progress | None = None) -> Seen:
+    """The attempt waited in the queue and runs now."""
+
+    async def seen(world: World, request: WatchRequest) -> WatchResult:
+        world.clock.advance(150)
+        return await _result(world, WatchEnd.REACHED, progress=progress)
+
+    return seen
+
+
+def crashes(
+    *,
+    checkpoint: int | None = 100,
+    kind: SymptomKind = SymptomKind.CRASH,
+    node_lost: bool = False,
+    told_with_nodes: bool = False,
+    seen_after: float = 5,
+) -> Seen:
+    """The attempt fails; Slurm shows it FAILED, or has requeued it already where it lost a node. `seen_after`: so many seconds later.
+    `told_with_nodes`: the watch saw where it ran, though its record shows that no more."""
+
+    async def seen(world: World, request: WatchRequest) -> WatchResult:
+        if told_with_nodes:
+            world.clock.advance(150)
+            attempt = request.attempt.model_copy(update={"nodes": ("node-003", "node-004")})
+            result = await _result(world, WatchEnd.SYMPTOM, symptom=_symptom(world, kind))
+            await world.cluster.requeue(world.job_id)
+            return result.model_copy(update={"job": await world.now(), "attempt": attempt})
         if node_lost:
             world.cluster.node_down((await world.now()).nodes[0])
         else:
@@ -202,12 +237,12 @@ def crashes(*, checkpoint: int | None = 100, kind: SymptomKind = SymptomKind.CRA
     return seen
 
 
-def hangs(*, checkpoint: int | None = 100) -> Seen:
+def hangs(*, checkpoint: int | None = 100, progress: Progress | None = None) -> Seen:
     """The attempt stops stepping; Slurm still shows it RUNNING."""
 
     async def seen(world: World, request: WatchRequest) -> WatchResult:
-        progress = some_progress(checkpoint_iteration=checkpoint)
-        return await _result(world, WatchEnd.SYMPTOM, symptom=_symptom(world, SymptomKind.HANG), progress=progress)
+        shown = progress or some_progress(checkpoint_iteration=checkpoint)
+        return await _result(world, WatchEnd.SYMPTOM, symptom=_symptom(world, SymptomKind.HANG), progress=shown)
 
     return seen
 

@@ -14,6 +14,7 @@ from activities.records import (
     Mode,
     Opinion,
     OutcomeState,
+    Progress,
     SymptomKind,
     WatchEnd,
     WatchRequest,
@@ -31,6 +32,8 @@ from tests.workflows.scripted import (
     policy,
     reaches,
     recovers,
+    requeued_by_another_hand,
+    runs,
     step_names,
     the_end_of,
     watched,
@@ -303,3 +306,43 @@ async def test_an_unknown_cause_is_held_and_blames_nobody(env: WorkflowEnvironme
     assert (await world.now()).excluded_nodes == ()
     assert end.incidents[0].recommendation is not None
     assert end.incidents[0].recommendation.exclude_nodes == ()
+
+
+async def test_an_attempt_requeued_by_another_hand_is_watched_until_it_runs_so_that_its_nodes_are_known(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.OBSERVE))
+    world.script.extend([requeued_by_another_hand(), runs(), crashes(node_lost=True), ends()])
+    world.changes.extend([a_change(ChangeKind.FORGOTTEN)])
+    end = await the_end_of(env, world)
+    assert [request.until for request in world.asked[:3]] == [WatchUntil.SYMPTOM, WatchUntil.RUNNING, WatchUntil.SYMPTOM]
+    assert world.asked[1].attempt.nodes == ()
+    nodes = world.asked[2].attempt.nodes
+    assert len(nodes) == 2
+    [incident] = end.incidents
+    assert (incident.restart_count, incident.nodes) == (1, nodes)
+    assert world.diagnosed[0].attempt.nodes == nodes
+
+
+async def test_the_nodes_a_watch_saw_count_though_slurm_shows_the_next_attempt(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.OBSERVE))
+    world.script.extend([requeued_by_another_hand(), crashes(node_lost=True, told_with_nodes=True), ends()])
+    world.changes.extend([a_change(ChangeKind.FORGOTTEN)])
+    end = await the_end_of(env, world)
+    [incident] = end.incidents
+    assert incident.nodes == ("node-003", "node-004")
+    assert world.diagnosed[0].attempt.nodes == ("node-003", "node-004")
+
+
+async def test_a_watch_is_told_whether_the_attempt_before_stepped(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    silent = Progress()
+    world.script.extend(
+        [
+            requeued_by_another_hand(progress=silent), runs(progress=silent),  # it never stepped, and no hang was called
+            requeued_by_another_hand(), runs(progress=silent),  # it stepped
+            requeued_by_another_hand(progress=silent), runs(progress=silent),  # it ended before it stepped
+            hangs(progress=silent), *recovers(checkpoint=120), ends(),  # it stood still at its start
+        ]
+    )  # fmt: skip
+    await the_end_of(env, world)
+    told = {request.attempt.restart_count: request.earlier_attempts_stepped for request in world.asked}
+    assert told == {0: False, 1: False, 2: True, 3: True, 4: False}
