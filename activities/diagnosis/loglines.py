@@ -11,6 +11,7 @@ from activities.diagnosis import placements
 from activities.diagnosis.reading import Failure, Observation, PhaseLine, Reading
 from activities.diagnosis.signatures import Role, Signature
 from activities.logs.prefixes import Prefixed, parse_prefix
+from activities.redaction import redact_start
 from activities.scanning import scan
 from activities.scanning.scan import LineHits
 
@@ -200,7 +201,7 @@ class LogLines:
                     signature=row.id,
                     role=row.role,
                     weight=row.weight,
-                    text=text.strip()[:LONGEST_TEXT],
+                    text=redact_start(text.strip(), LONGEST_TEXT),
                     cause=row.cause,
                     line=line,
                     position=position,
