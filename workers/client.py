@@ -5,10 +5,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from temporalio.client import Client, TLSConfig
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
 from activities.configuration import Configuration, TemporalSection, WorkerSection
+from workers.converter import data_converter
 
 
 class TemporalUnreachable(Exception):
@@ -24,7 +24,7 @@ class SearchAttributesMissing(Exception):
 
 
 async def connect(configuration: Configuration) -> Client:
-    """A client with the pydantic data converter, so that records stand in histories as readable JSON.
+    """A client whose records and errors stand in histories as readable JSON without secrets.
 
     Raises:
         TemporalUnreachable: nothing answers at `temporal.address`, or it refuses us.
@@ -34,7 +34,7 @@ async def connect(configuration: Configuration) -> Client:
         return await Client.connect(
             section.address,
             namespace=section.namespace,
-            data_converter=pydantic_data_converter,
+            data_converter=data_converter,
             tls=_tls(section),
             api_key=section.api_key_file.expanduser().read_text().strip() if section.api_key_file else None,
         )
