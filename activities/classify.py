@@ -23,7 +23,7 @@ from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.follow import goes_on_from, was_last_written_before
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
 from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, OptIn, Progress, Record, Symptom
-from activities.redaction import redact_record
+from activities.redaction import is_redacted, redact_record
 from activities.scanning.scan import READ_BYTES, blocks, line_breaks
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import Scheduler, SchedulerError
@@ -79,7 +79,7 @@ class Classify:
         async with heartbeats("capturing evidence"):
             nodes = await self._nodes_of(request.attempt, missing)
             script = await self._script(request.job, missing)
-            logs = self._logs_of(request, missing)
+            logs = self._logs_of(request, await self._as_named(request.job, missing), missing)
             material = Material(
                 job=request.job, nodes=nodes, logs=logs, signals=request.symptom.signals, batch_script=script, unreadable=missing
             )
@@ -99,7 +99,7 @@ class Classify:
         `unreadable` of the evidence has told it."""
         missing: list[str] = []
         async with heartbeats("diagnosing"):
-            paths = self._logs_of(request, missing)
+            paths = self._logs_of(request, await self._as_named(request.job, missing), missing)
             was_requeued = request.job.restart_count > request.attempt.restart_count
             signals = Signals(
                 job=_as_it_ran(request),
@@ -144,11 +144,23 @@ class Classify:
         file.seek(at)
         return file
 
-    def _logs_of(self, request: ClassifyRequest, missing: list[str]) -> tuple[Path, ...]:
+    async def _as_named(self, job: Job, missing: list[str]) -> Job:
+        """The job with the name and paths that Slurm knows: where they held a secret, the history's are not those of any file."""
+        if not any(is_redacted(text) for text in (job.name, job.stdout_path, job.stderr_path, job.working_directory)):
+            return job
+        try:
+            now = await self._scheduler.job(job.job_id)
+        except SchedulerError as silence:
+            missing.append(f"log: its path holds a secret, and Slurm does not tell it again: {silence}")
+            return job
+        paths = {"stdout_path": now.stdout_path, "stderr_path": now.stderr_path, "working_directory": now.working_directory}
+        return job.model_copy(update={"name": now.name, **paths})
+
+    def _logs_of(self, request: ClassifyRequest, job: Job, missing: list[str]) -> tuple[Path, ...]:
         """The job's output and, where it is another file, its error output; each only under an allowed root."""
-        named = [log_path_of(request.job, request.opt_in)]
-        if request.job.stderr_path and request.job.stderr_path != request.job.stdout_path:
-            named.append(log_path_of(request.job.model_copy(update={"stdout_path": request.job.stderr_path}), OptIn()))
+        named = [log_path_of(job, request.opt_in)]
+        if job.stderr_path and job.stderr_path != job.stdout_path:
+            named.append(log_path_of(job.model_copy(update={"stdout_path": job.stderr_path}), OptIn()))
         allowed: list[Path] = []
         for path in filter(None, named):
             try:

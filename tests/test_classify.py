@@ -18,6 +18,7 @@ from activities.evidence.capture import EvidenceStore
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots
 from activities.records import Domain, Evidence, Job, JobState, Judgement, SignalSource
+from activities.redaction import redact_record
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import runs_for
@@ -94,6 +95,19 @@ async def test_log_nodes_and_script_are_captured_before_anything_is_changed(benc
     assert ECC_LINE in text_of(evidence)
     assert "srun train" in text_of(evidence)
     assert bench.heartbeats
+
+
+async def test_a_log_whose_path_holds_a_secret_is_found_and_the_secret_kept_nowhere(bench: Bench) -> None:
+    """The history's job has a mark in its path, which is the name of no file."""
+    token = "hf_" + "Zx9" * 12
+    job = await bench.failed("iteration 1", stdout=str(bench.runs / f"{token}.out"))
+    (bench.runs / f"{token}.out").write_text(f"{ECC_LINE}\n")
+    as_recorded = redact_record(job)
+    assert as_recorded.stdout_path != job.stdout_path
+    evidence, judgement = await bench.capture(as_recorded), await bench.diagnose(as_recorded)
+    assert ECC_LINE in text_of(evidence)
+    assert judgement.diagnosis.cause == "ecc_uncorrectable"
+    assert token not in evidence.model_dump_json() + judgement.model_dump_json()
 
 
 async def test_only_the_nodes_of_the_attempt_are_told(bench: Bench) -> None:

@@ -23,10 +23,10 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowHistoryEventAsyncIterator,
 )
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.configuration import Configuration, TemporalSection, WorkerSection
+from workers.converter import data_converter
 from workers.embedded.ownership import Mark, OwnerFileUnusable, Ownership, is_loopback, read_mark, read_ownership, why_foreign
 from workers.refused_connection import unusable_files, why_refused
 from workers.sdk_runtime import sdk_runtime
@@ -52,7 +52,7 @@ class SearchAttributesMissing(Exception):
 
 
 async def connect(configuration: Configuration) -> Client:
-    """A client with the pydantic data converter, so that records stand in histories as readable JSON.
+    """A client whose records and errors stand in histories as readable JSON without secrets.
 
     Where `temporal.address` is this machine's own and `backstay up` serves `temporal.database`, that server is meant, at whatever port
     it has, and none that another user started.
@@ -70,7 +70,7 @@ async def connect(configuration: Configuration) -> Client:
             client = await Client.connect(
                 address,
                 namespace=section.namespace,
-                data_converter=pydantic_data_converter,
+                data_converter=data_converter,
                 tls=tls,
                 api_key=key,
                 runtime=sdk_runtime(),

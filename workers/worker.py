@@ -30,6 +30,7 @@ from activities.evidence.capture import EvidenceStore
 from activities.guarding import Guarding
 from activities.logs.paths import LogRoots
 from activities.recommend import Recommend
+from activities.redaction import prepare
 from activities.reschedule import Reschedule
 from activities.slurm.clock import WallClock
 from activities.slurm.feed import Feed
@@ -104,6 +105,7 @@ async def run_worker(configuration: Configuration, client: Client, *, stop: asyn
         scheduler: given by the demo and by tests; default: what the configuration names.
     """
     await register_search_attributes(client)
+    await asyncio.to_thread(prepare)  # a workflow that fails redacts its error on its own thread, where two seconds are the limit
     worker = Worker(
         client,
         task_queue=configuration.task_queue,

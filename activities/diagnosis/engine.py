@@ -20,6 +20,7 @@ from activities.diagnosis.signatures import Role, load
 from activities.diagnosis.speakers import about
 from activities.logs.prefixes import parse_prefix
 from activities.records import Judgement
+from activities.redaction import redact_start
 
 FATAL_LINES_AT_ONCE = 64
 
@@ -60,7 +61,7 @@ class Engine:
                 FatalLine(
                     signature=row.id,
                     cause=row.cause or UNKNOWN,
-                    text=line.text.strip()[:600],
+                    text=redact_start(line.text.strip(), 600),
                     is_primary=row.role is Role.PRIMARY,
                     at=line.at,
                     rank=line.rank,

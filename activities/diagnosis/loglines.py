@@ -13,6 +13,7 @@ from activities.diagnosis.signatures import Role, Signature
 from activities.diagnosis.speakers import about, is_messenger, writer_of
 from activities.diagnosis.tracebacks import Printed, printed_by, unusual_end
 from activities.logs.prefixes import Prefixed, parse_prefix
+from activities.redaction import redact_start
 from activities.scanning import scan
 from activities.scanning.scan import LineHits
 
@@ -227,7 +228,7 @@ class LogLines:
                     signature=row.id,
                     role=row.role,
                     weight=row.weight,
-                    text=text.strip()[:LONGEST_TEXT],
+                    text=redact_start(text.strip(), LONGEST_TEXT),
                     cause=row.cause,
                     line=line,
                     position=position,

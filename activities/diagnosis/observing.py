@@ -12,6 +12,7 @@ from activities.gpu.findings import Clock, GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
 from activities.records import SignalSource
+from activities.redaction import redact_start
 from activities.scanning.scan import MultiPattern
 
 _SCHEDULER_STATES: Mapping[str, tuple[str, float]] = {
@@ -65,7 +66,7 @@ class SchedulerWords:
                         signature=row.id,
                         role=row.role,
                         weight=row.weight,
-                        text=text[:600],
+                        text=redact_start(text, 600),
                         cause=row.cause,
                         source=SignalSource.SCHEDULER,
                         named_node=named or (about["node"] or about["node2"] if about else None),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from activities.logs.prefixes import Prefixed, parse_prefix
+from activities.redaction import redact_start
 
 _FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d{1,7})(?:, in (.{1,120}))?')
 _EXCEPTION = re.compile(
@@ -70,7 +71,7 @@ def read_traceback(exception_line: str, before: str) -> Traceback | None:
                 own = (frame[1], int(frame[2]), frame[3])
     return Traceback(
         type=found[1].rsplit(".", 1)[-1],
-        message=(found[2] or "").strip()[:300],
+        message=redact_start((found[2] or "").strip(), 300),
         own_file=own[0] if own else None,
         own_line=own[1] if own else None,
         own_function=own[2] if own else None,

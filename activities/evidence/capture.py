@@ -18,12 +18,12 @@ from pydantic import ValidationError
 from activities.configuration import EvidenceSection
 from activities.evidence.files import MANIFEST, IncidentFolder, Stored
 from activities.evidence.keeping import Keeping
-from activities.evidence.logs import bounded_copy, places_of, read_window, windows_of
+from activities.evidence.logs import bounded_copy, places_of, redacted_window, windows_of
 from activities.logs.follow import cursor_at
 from activities.logs.paths import LogRoots, PathRefused
 from activities.logs.prefixes import strip_ansi_bytes
 from activities.records import Evidence, Excerpt, FileCursor, Job, JobKey, Node, NodeState, Signal, SignalSource, as_json
-from activities.redaction import redact_bytes
+from activities.redaction import redact_bytes, redact_record
 
 SCRIPT = "batch_script.sh"
 """Where the folder keeps the script as submitted, for the day on which only `sbatch` is left."""
@@ -132,12 +132,13 @@ class _Capture:
             self._script(material.batch_script)
         for number, path in reversed([*enumerate(material.logs, start=1)]):
             self._log(path, number, room=self._left if number == 1 else self._share("further log"))
-        return Evidence(
+        evidence = Evidence(
             captured_at=captured_at,
             excerpts=tuple(self._excerpts),
             unreadable=tuple(self.unreadable),
             logs_end=tuple(self._logs_end),
         )
+        return redact_record(evidence)  # titles, paths and notes, too
 
     def store(self, name: str, pieces: Iterable[bytes]) -> Stored | None:
         """The file, or None where it was not stored; the reason is noted once."""
@@ -162,7 +163,7 @@ class _Capture:
 
     def _text(self, source: SignalSource, title: str, data: bytes, room: int, name: str) -> None:
         """One short source: stored whole, its beginning shown."""
-        data = redact_bytes(strip_ansi_bytes(data)).data
+        data = strip_ansi_bytes(redact_bytes(data).data)
         stored = self.store(name, [data[: self._folder.bytes_left]])
         self._show(source, title, data, source_bytes=len(data), room=room, stored=stored, keep_end=False)
 
@@ -184,7 +185,7 @@ class _Capture:
                 stored = self.store(f"log-{number}.txt", bounded_copy(stream, size, limit))
                 places = places_of(stream, size, texts)
                 for window in windows_of(size, places, room):
-                    data = redact_bytes(strip_ansi_bytes(read_window(stream, window))).data
+                    data = strip_ansi_bytes(redacted_window(stream, window, size))
                     title = path.name if window.what == "whole" else f"{path.name}, {window.what}"
                     share = room if window.what == "whole" else min(self._left, window.end - window.start)
                     self._show(SignalSource.LOG, title, data, source_bytes=size, room=share, stored=stored, keep_end=window.start > 0)

@@ -6,13 +6,16 @@ Pure but for reading the stream it is given. Called by `capture.py` alone.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from activities.redaction import Redactor
+from activities.redaction import KEY_BYTES, redact_part
 
 SEARCHED_BYTES = 8 << 20
 """How much of a log's end is searched for the lines a symptom rests on: they were just printed."""
 
 MOST_PLACES = 4
 """Most places shown with the lines around them."""
+
+MOST_SECRETS = 20_000
+"""Most secrets taken out of one copy. A log made of nothing else costs a worker some 20 µs each, and tells nothing."""
 
 _COPY_BYTES = 1 << 20
 
@@ -39,16 +42,41 @@ def windows_of(size: int, places: Sequence[int], room: int) -> list[Window]:
     return [*around, Window(size - tail, size, "its end"), Window(0, head, "its beginning")]
 
 
-def read_window(stream: BinaryIO, window: Window) -> bytes:
-    """The window's bytes, without the line that its start cuts: half of a token might not be known for one."""
-    lead = min(window.start, 1)
-    data = _read_at(stream, window.start - lead, window.end - window.start + lead)
-    if not lead:
-        return data
-    cut = data.find(b"\n")
-    if cut < 0 or cut > len(data) // 2:
-        cut = max(data.find(b" "), 0)  # one endless line: at least no word is cut
-    return data[cut + 1 :]
+def redacted_window(stream: BinaryIO, window: Window, size: int) -> bytes:
+    """The window's bytes without secrets, and without the lines that its bounds cut.
+
+    Read with what stands around it: a key or a token of which the window holds a part is known by the whole.
+    """
+    data, start, end = _read_around(stream, window.start, window.end, size)
+    if window.start > 0:
+        start = _after_cut_line(data, start, end)
+    if window.end < size:
+        end = _before_cut_line(data, start, end)
+    return redact_part(data, start, end).data
+
+
+def _read_around(stream: BinaryIO, start: int, end: int, size: int) -> tuple[bytes, int, int]:
+    """The bytes from before `start` to behind `end`, and where both lie in them."""
+    first, last = max(0, start - KEY_BYTES), min(size, end + KEY_BYTES)
+    data = _read_at(stream, first, last - first)
+    return data, min(start - first, len(data)), min(end - first, len(data))
+
+
+def _after_cut_line(data: bytes, start: int, end: int) -> int:
+    cut = data.find(b"\n", max(0, start - 1), end)
+    if cut < 0 or cut > (start + end) // 2:
+        cut = data.find(b" ", max(0, start - 1), end)  # one endless line: at least no word is cut
+        return start if cut < 0 else cut + 1
+    return cut + 1
+
+
+def _before_cut_line(data: bytes, start: int, end: int) -> int:
+    if data[end - 1 : end] == b"\n":
+        return end
+    cut = data.rfind(b"\n", start, end)
+    if cut < (start + end) // 2:
+        cut = data.rfind(b" ", start, end)
+    return end if cut < 0 else cut + 1
 
 
 def places_of(stream: BinaryIO, size: int, texts: Iterable[str]) -> list[int]:
@@ -64,26 +92,33 @@ def places_of(stream: BinaryIO, size: int, texts: Iterable[str]) -> list[int]:
 def bounded_copy(stream: BinaryIO, size: int, limit: int) -> Iterator[bytes]:
     """The log, redacted, in at most about `limit` bytes: of a longer one a quarter from the beginning and the rest from the end."""
     if size <= limit:
-        yield from _redacted(stream, 0, size)
+        yield from _redacted(stream, 0, size, size)
         return
     head = limit // 4
-    yield from _redacted(stream, 0, head)
+    yield from _redacted(stream, 0, head, size)
     yield f"\n[{size - limit} bytes left out]\n".encode()
-    yield from _redacted(stream, size - (limit - head), size)
+    yield from _redacted(stream, size - (limit - head), size, size)
 
 
-def _redacted(stream: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    redactor = Redactor()
-    rest = b""
-    while start < end and (data := _read_at(stream, start, min(_COPY_BYTES, end - start))):
-        start += len(data)
-        data = rest + data
-        cut = data.rfind(b"\n") + 1 if start < end else len(data)
-        if not cut and len(data) > 4 * _COPY_BYTES:
-            cut = len(data)  # an endless line is handed on in pieces rather than held
-        rest = data[cut:]
-        yield redactor.feed(data[:cut]).data
-    yield redactor.feed(rest).data
+def _redacted(stream: BinaryIO, start: int, end: int, size: int) -> Iterator[bytes]:
+    """In blocks that end with a line where one ends, without the lines that `start` and `end` cut."""
+    is_cut = start > 0
+    secrets = 0
+    while start < end:
+        if secrets > MOST_SECRETS:
+            yield f"\n[{end - start} bytes left out: more than {MOST_SECRETS} secrets stand before them]\n".encode()
+            return
+        data, first, last = _read_around(stream, start, min(end, start + _COPY_BYTES), size)
+        if last <= first:
+            return  # truncated meanwhile
+        begins = _after_cut_line(data, first, last) if is_cut else first
+        is_cut = False
+        reached = start + last - first
+        ends = last if reached >= size else _before_cut_line(data, begins, last)
+        redacted = redact_part(data, begins, ends)
+        secrets += redacted.secrets
+        yield redacted.data
+        start = reached if reached >= end else start + ends - first
 
 
 def _read_at(stream: BinaryIO, offset: int, length: int) -> bytes:

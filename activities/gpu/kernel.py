@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from activities.gpu.bursts import judge_bursts
 from activities.gpu.findings import Clock, KernelFinding, Role, meaning_of
 from activities.gpu.xid import XidVerdict, judge_sxid, judge_xid, parse_sxid, parse_xid, place_of
+from activities.redaction import redact_start
 
 __all__ = ["KernelFinding", "Role", "judge_bursts", "read_kernel_log"]
 
@@ -241,7 +242,7 @@ def _common(line: _Line) -> dict[str, Any]:
         "clock": line.clock,
         "clock_seconds": line.seconds,
         "line": line.number,
-        "text": line.text[:_LONGEST_TEXT],
+        "text": redact_start(line.text, _LONGEST_TEXT),
     }
 
 

@@ -5,7 +5,7 @@ Called by `attrsvc.py` and `http.py`. A service that is slow, dead or wrong cost
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -68,16 +68,3 @@ def words(text: object) -> str:
     """An outside text for people: one line, bounded, without secrets."""
     line = " ".join(redact(str(text or "")).split())
     return line if len(line) <= MOST_WORDS else f"{line[: MOST_WORDS - 1]}…"
-
-
-def without_secrets(value: Any) -> Any:
-    """JSON values with secrets taken out of every text, before they leave the site."""
-    match value:
-        case str():
-            return redact(value)
-        case Mapping():
-            return {key: without_secrets(item) for key, item in value.items()}
-        case list() | tuple():
-            return [without_secrets(item) for item in value]
-        case _:
-            return value

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field, ValidationError
 
-from activities.opinions.asking import NoOpinion, Pause, exchange, within_deadline, without_secrets, words
+from activities.opinions.asking import NoOpinion, Pause, exchange, within_deadline, words
 from activities.records import Attribution, Confidence, Diagnosis, Domain, Excerpt, Job, Opinion, Record, Suspect, Symptom, Verdict, as_json
+from activities.redaction import redact_value
 
 SOURCE = "operator_service"
 
@@ -82,7 +83,7 @@ class OperatorService:
         return await within_deadline(SOURCE, self._deadline, lambda: self._answer(question))
 
     async def _answer(self, question: OpinionQuestion) -> Opinion:
-        request = {"json": without_secrets(as_json(question)), "headers": await asyncio.to_thread(self._headers)}
+        request = {"json": redact_value(as_json(question)), "headers": await asyncio.to_thread(self._headers)}
         response, body = await exchange(self._client, "POST", self._url, **request)
         while response.status_code in _PASSING:
             await self._pause(_retry_after(response))

@@ -176,7 +176,7 @@ def _job(entry: Mapping[str, Any]) -> Job:
         exit_signal=exit_signal,
         derived_exit_code=128 + derived_signal if derived_signal and not derived_code else derived_code,
         comment=_comment(values.text(entry.get("comment"))),
-        admin_comment=values.text(entry.get("admin_comment")),
+        admin_comment=_comment(values.text(entry.get("admin_comment"))),
         excluded_nodes=values.node_names(entry.get("excluded_nodes")),
         required_nodes=values.node_names(entry.get("required_nodes")),
         features=values.text(entry.get("features")),
@@ -239,7 +239,7 @@ def holds_array_task(job: Job, job_id: str) -> bool:
 
 @lru_cache(maxsize=20_000)  # comments stay as they are from poll to poll
 def _comment(text: str) -> str:
-    """What a user wrote. A job's record stands in workflow histories for good, so no secret of his enters it."""
+    """What a user or an administrator wrote. A job's record stands in workflow histories for good, so no secret of his enters it."""
     return redact(text) if text else ""
 
 
@@ -282,7 +282,7 @@ def _node(entry: Mapping[str, Any]) -> Node:
         name=name,
         state=next((NodeState(word) for word in known if word in NodeState.__members__), NodeState.UNKNOWN),
         flags=tuple(dict.fromkeys(flag for flag in flags if flag is not None)),
-        reason=values.text(entry.get("reason")),
+        reason=_comment(values.text(entry.get("reason"))),
         partitions=values.words(entry.get("partitions")),
         features=values.words(entry.get("active_features") or entry.get("features")),
         booted_at=values.moment(entry.get("boot_time")),

@@ -180,6 +180,43 @@ def test_secrets_reach_neither_history_nor_store(bench: Bench) -> None:
     assert "2 secrets were taken out of batch_script.redacted.sh" in note
 
 
+KEY_LINES = [f"MIIEowIBAAKCAQEAr3x0Z9vT1kQ2mN8pLs7YwE4uJ6hG5fD3sA1qW2eR{number:04d}ab3\n" for number in range(40)]
+KEY = "".join(["-----BEGIN RSA PRIVATE KEY-----\n", *KEY_LINES, "-----END RSA PRIVATE KEY-----\n"])
+DB_PASSWORD = "p@ss-4-word-" + "Q7" * 20
+
+
+@pytest.mark.parametrize("secret", [KEY, f"HF_TOKEN=hf_{'aBcDeFgHi' * 4}\n", f"postgres://bob:{DB_PASSWORD}@db/x\n"])
+@pytest.mark.parametrize("history_bytes", [4096, 5000, 9001])
+def test_secrets_go_where_the_bounds_of_an_excerpt_or_of_the_copy_cut_them(tmp_path: Path, secret: str, history_bytes: int) -> None:
+    """The whole log is made of them, so that every bound lies inside one: of the beginning, of a telling place and of the end."""
+    bench = Bench(tmp_path, stored_bytes=60_000, history_bytes=history_bytes)
+    half = secret * (100_000 // len(secret))
+    log = f"{half}{ECC_LINE}\n{half}"
+    evidence = bench.capture(Material(job=a_job(), logs=[bench.log(log)], signals=[a_signal(ECC_LINE)]))
+    kept = evidence.model_dump_json() + "".join(path.read_text() for path in bench.folder.iterdir())
+    for piece in ("MIIEowIB", "sA1qW2eR", "aBcDeFgHi", "4-word", "Q7Q7"):
+        assert piece not in kept
+    assert ECC_LINE in kept
+
+
+def test_a_secret_on_one_endless_line_goes_where_it_is_cut(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, stored_bytes=60_000)
+    row = '{"step":%d,"accessToken":"' + "Ab3dEf6hIj9l" * 40 + '","loss":2.5},'
+    evidence = bench.capture(Material(job=a_job(), logs=[bench.log("".join(row % number for number in range(400)))]))
+    kept = evidence.model_dump_json() + "".join(path.read_text() for path in bench.folder.iterdir())
+    assert "Ab3dEf" not in kept
+    assert "loss" in kept
+
+
+def test_a_log_made_of_secrets_costs_a_bounded_time_and_says_what_was_left_out(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, stored_bytes=16 << 20)
+    bench.capture(Material(job=a_job(), logs=[bench.log("password=hunter22\n" * 300_000)]))
+    kept = (bench.folder / "log-1.txt").read_text()
+    assert "hunter22" not in kept
+    assert kept.count("[redacted: password]") < 100_000
+    assert kept.rstrip().endswith("bytes left out: more than 20000 secrets stand before them]")
+
+
 def test_a_log_outside_the_allowed_roots_is_noted_not_opened(bench: Bench, tmp_path: Path) -> None:
     outside = tmp_path / "outside.log"
     outside.write_text("secret plans\n")

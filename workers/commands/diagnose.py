@@ -11,6 +11,7 @@ from activities.configuration import PolicySection
 from activities.diagnosis.engine import Engine
 from activities.policy import Situation, recommend
 from activities.records import Judgement, Recommendation, Symptom, SymptomKind
+from activities.redaction import redact_record
 from workers.commands.capture import captured, job_of
 from workers.commands.errors import ExitCode
 from workers.commands.options import ConfigOption, JsonOption, open_configuration
@@ -42,7 +43,7 @@ def diagnose(
     policy = configuration.policy if configuration else PolicySection()
     engine = Engine(configuration.attribution.signatures if configuration else ())
     with captured(paths, scheduler=scheduler, kernel_logs=kernel_log or (), gpu=gpu, dumps=dumps) as signals:
-        judgement = engine.judge(signals)
+        judgement = redact_record(engine.judge(signals))  # it is pasted into tickets and chats
         job = job_of(signals)
     now = datetime.now(UTC)
     symptom = Symptom(kind=judgement.symptom, onset=now, detected_at=now, summary=judgement.diagnosis.summary)

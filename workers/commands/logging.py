@@ -14,7 +14,9 @@ from typing import Any, TextIO, cast
 
 import structlog
 import typer
+from structlog.typing import EventDict, WrappedLogger
 
+from activities.redaction import redact_value
 from workers.commands.errors import CommandFailed, ExitCode
 
 LIBRARY_SAID = "library_said"
@@ -30,6 +32,7 @@ def log_to(stream: TextIO | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _without_secrets,
             structlog.processors.JSONRenderer(default=str),
         ],
         logger_factory=structlog.WriteLoggerFactory(lines),
@@ -42,6 +45,7 @@ def log_to(stream: TextIO | None = None) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                _without_secrets,
                 structlog.processors.JSONRenderer(default=str),
             ],
         )
@@ -49,6 +53,12 @@ def log_to(stream: TextIO | None = None) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
     _log_what_nobody_catches()
+
+
+def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Job names, log lines and other programs' errors are logged as they came."""
+    left: EventDict = redact_value(event)
+    return left
 
 
 def log_to_file(path: Path) -> TextIO:
