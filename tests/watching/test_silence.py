@@ -1,7 +1,8 @@
 """Blind is not hung: what a watch says of a job whose progress it cannot see, and that it calls no fault by it."""
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from activities.records import Cursor, NodeState, SymptomKind, WatchEnd
 from activities.slurm.simulated_programs import runs_for
@@ -78,6 +79,17 @@ async def test_a_renamed_log_is_followed_and_its_silence_counts(world: World) ->
     watching.cancel()
 
 
+async def found_beside(world: World, path: Path) -> None:
+    """Until the watch has looked beside the log, has found this file as it is now, and has no suspicion left."""
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+    def found() -> bool:
+        beside = world.last.beside
+        return beside is not None and (beside.path, beside.at) == (str(path), written) and world.last.suspicion is None
+
+    await world.until(found)
+
+
 async def test_a_checkpoint_being_written_is_a_sign_of_life(world: World) -> None:
     await world.submit()
     world.steps(1, 5)
@@ -90,8 +102,7 @@ async def test_a_checkpoint_being_written_is_a_sign_of_life(world: World) -> Non
         part.write_bytes(b"weights")
         os.utime(part, (world.clock.now().timestamp(),) * 2)
         world.pass_time(30)
-        await world.some_looks()
-        await world.until(lambda: world.last.suspicion is None)
+        await found_beside(world, part)
     assert world.last.beside is not None
     world.pass_time(302)
     await world.until(lambda: world.last.suspicion is not None)
@@ -110,8 +121,7 @@ async def test_a_job_that_only_begins_in_its_log_and_goes_on_in_another_is_no_ha
         own.write_text("epoch 3 of mine is done\n")
         os.utime(own, (world.clock.now().timestamp(),) * 2)
         world.pass_time(30)
-        await world.some_looks()
-        await world.until(lambda: world.last.suspicion is None)
+        await found_beside(world, own)
     world.pass_time(250)
     await says(world, str(own))
     assert not watching.done()
@@ -121,8 +131,12 @@ async def test_a_job_that_only_begins_in_its_log_and_goes_on_in_another_is_no_ha
 async def test_another_jobs_log_in_the_same_directory_is_no_sign_of_life(world: World) -> None:
     watching = await world.watched()
     mine, others = world.job_id, world.directory / "other.log"
-    await world.submit(log=str(others))
+    other = await world.submit(log=str(others))
     world.job_id = mine
+    snapshot = await world.feed.next(0)
+    while other.job_id not in snapshot.jobs:
+        snapshot = await world.feed.next(snapshot.number)
+    await world.some_looks()
     world.pass_time(301)
     others.write_text("busy\n")
     os.utime(others, (world.clock.now().timestamp(),) * 2)
