@@ -22,7 +22,7 @@ from activities.diagnosis.signals import LogSource, Signals
 from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.follow import goes_on_from, was_last_written_before
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
-from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, OptIn, Progress, Record, Symptom
+from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, NodeHistory, OptIn, Progress, Record, Symptom
 from activities.redaction import redact_record
 from activities.scanning.scan import READ_BYTES, blocks, line_breaks
 from activities.slurm.clock import Clock
@@ -50,6 +50,9 @@ class ClassifyRequest(Record):
     logs_began: tuple[FileCursor, ...] = Field(
         default=(),
         description="how far earlier attempts had written the logs that this one goes on with (JobFileAppend, --open-mode=append)",
+    )
+    node_history: NodeHistory = Field(
+        default=NodeHistory(), description="what the cluster remembers of the attempt's nodes; empty: it was not asked"
     )
 
 
@@ -98,6 +101,7 @@ class Classify:
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,
+                node_history=request.node_history,
             )
             try:
                 judgement = await asyncio.to_thread(self._judged, signals, paths, request)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from pydantic import AwareDatetime, Field
 
-from activities.records import Job, Node, Progress, Record, SignalSource, Symptom
+from activities.records import Job, Node, NodeHistory, Progress, Record, SignalSource, Symptom
 
 
 class LogSource(Record):
@@ -36,6 +36,7 @@ class Signals(Record):
     job: Job | None = None
     nodes: tuple[Node, ...] = Field(default=(), description="the job's nodes as Slurm sees them")
     scheduler: Mapping[str, Any] = Field(default_factory=dict, description="whatever else the scheduler said, in its own words")
+    node_history: NodeHistory = Field(default=NodeHistory(), description="what is remembered of the job's nodes, where a watch asks")
     kernel_logs: Mapping[str, str] = Field(default_factory=dict, description="kernel lines by node; '' where the node is not known")
     gpu_snapshots: Mapping[str, Any] = Field(default_factory=dict, description="readings, by node where the node is known")
     rank_to_node: Mapping[int, str] = Field(default_factory=dict, description="where somebody who knows has told")
