@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 from temporalio import activity
 
 from activities.beat import heartbeats
@@ -50,6 +50,9 @@ class ClassifyRequest(Record):
     logs_began: tuple[FileCursor, ...] = Field(
         default=(),
         description="how far earlier attempts had written the logs that this one goes on with (JobFileAppend, --open-mode=append)",
+    )
+    silent_since: AwareDatetime | None = Field(
+        default=None, description="when the attempt last wrote, by the watch; None: not known, as where its log cannot be read"
     )
     node_history: NodeHistory = Field(
         default=NodeHistory(), description="what the cluster remembers of the attempt's nodes; empty: it was not asked"
@@ -102,6 +105,7 @@ class Classify:
                 symptom=request.symptom,
                 progress=request.progress,
                 node_history=request.node_history,
+                silent_seconds=_silent_seconds(request),
             )
             try:
                 judgement = await asyncio.to_thread(self._judged, signals, paths, request)
@@ -173,6 +177,13 @@ def _ran_on(request: ClassifyRequest) -> tuple[str, ...]:
     """The attempt's nodes; empty where nobody saw them."""
     ran = request.job.nodes if request.job.restart_count == request.attempt.restart_count else ()
     return request.attempt.nodes or ran
+
+
+def _silent_seconds(request: ClassifyRequest) -> float | None:
+    """How long the attempt had been silent when its fault was seen."""
+    if request.silent_since is None:
+        return None
+    return max(0.0, (request.symptom.detected_at - request.silent_since).total_seconds())
 
 
 def _as_it_ran(request: ClassifyRequest) -> Job:

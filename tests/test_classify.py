@@ -17,7 +17,7 @@ from activities.diagnosis.signals import Signals
 from activities.evidence.capture import EvidenceStore
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots
-from activities.records import Domain, Evidence, Job, Judgement, SignalSource
+from activities.records import Domain, Evidence, Job, Judgement, NodeHistory, SignalSource
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import runs_for
@@ -310,3 +310,23 @@ async def test_a_kernel_line_in_the_jobs_own_output_is_the_jobs_word(bench: Benc
     judgement = await bench.diagnose(await bench.failed(line, ECC_LINE))
     assert judgement.attribution.nodes == ("node-002",)
     assert judgement.attribution.suspects[0].seen_by == ()
+
+
+class Listening(Engine):
+    """Keeps what it was given to judge."""
+
+    def judge(self, signals: Signals) -> Judgement:
+        self.given = signals
+        return super().judge(signals)
+
+
+async def test_the_engine_is_given_the_silence_and_the_nodes_history_as_the_watch_and_the_cluster_know_them(tmp_path: Path) -> None:
+    listening = Listening()
+    bench = Bench(tmp_path, listening)
+    job = await bench.failed("iteration 1")
+    history = NodeHistory(nodes=node_names(2), job_id=job.job_id)
+    await bench.diagnose(job, silent_since=bench.clock.now() - timedelta(minutes=12), node_history=history)
+    assert listening.given.silent_seconds == 720
+    assert listening.given.node_history == history
+    await bench.diagnose(job)
+    assert listening.given.silent_seconds is None, "not known is not silent"

@@ -81,6 +81,7 @@ class Judging:
             symptom=seen.symptom,
             progress=seen.progress,
             logs_began=state.logs_began,
+            silent_since=seen.cursor.silent_since(state.attempt.restart_count),
         )
         nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
         evidence = await self._judge(Classify.capture_evidence, request, otherwise=nothing, within=ALL_READING)

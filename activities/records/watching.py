@@ -3,6 +3,7 @@
 `Cursor` stands in heartbeats and histories: add fields with defaults, rename none.
 """
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
@@ -164,6 +165,11 @@ class Cursor(Record):
         default=(), description="consecutive iterations, up to now, whose loss was NaN or infinite"
     )
     bad_loss_since: AwareDatetime | None = None
+
+    def silent_since(self, restart_count: int) -> datetime | None:
+        """When this attempt last wrote; None where that is not known: it wrote nothing yet, or its log cannot be read,
+        and who cannot see must not call it silent."""
+        return self.last_output_at if self.restart_count == restart_count and self.blind is None else None
 
 
 class WatchUntil(StrEnum):

@@ -27,6 +27,7 @@ from activities.records import (
 from tests.builders import NOON, a_diagnosis, a_judgement, an_application_bug, an_attribution, node_names
 from tests.workflows.scripted import (
     ERRORS_END,
+    Seen,
     World,
     a_change,
     crashes,
@@ -134,6 +135,22 @@ async def test_a_memory_that_cannot_be_asked_holds_no_recovery_up(env: WorkflowE
     end = await the_end_of(env, world)
     assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
     assert world.diagnosed[0].node_history.unknown
+
+
+async def test_the_diagnosis_is_given_since_when_the_attempt_was_silent_and_never_an_older_ones(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+
+    def hangs_after_writing(restart_count: int, blind: str | None = None) -> Seen:
+        async def seen(world: World, request: WatchRequest) -> WatchResult:
+            cursor = Cursor(restart_count=restart_count, last_output_at=NOON, blind=blind)
+            return (await hangs()(world, request)).model_copy(update={"cursor": cursor})
+
+        return seen
+
+    of_this, of_an_older, unseen = hangs_after_writing(0), hangs_after_writing(0), hangs_after_writing(2, "no log can be read")
+    world.script.extend([of_this, *recovers(), of_an_older, *recovers(checkpoint=140), unseen, *recovers(checkpoint=160), ends()])
+    await the_end_of(env, world)
+    assert [request.silent_since for request in world.diagnosed] == [NOON, None, None]
 
 
 async def test_a_new_attempt_is_diagnosed_by_what_it_wrote_itself(env: WorkflowEnvironment) -> None:
