@@ -16,6 +16,7 @@ from typing import BinaryIO
 from pydantic import AwareDatetime, Field
 from temporalio import activity
 
+from activities.batch_script import layout_of
 from activities.beat import heartbeats
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import LogSource, Signals
@@ -99,8 +100,10 @@ class Classify:
         missing: list[str] = []
         async with heartbeats("diagnosing"):
             paths = self._logs_of(request, missing)
+            job, script = _as_it_ran(request), await self._script(request.job, missing)
             signals = Signals(
-                job=_as_it_ran(request),
+                job=job,
+                layout=layout_of(job, script),
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,

@@ -44,11 +44,10 @@ class Bench:
         self.heartbeats: list[str] = []
         self.job_id = ""
 
-    async def failed(self, *lines: str, stderr: str | None = None, stdout: str | None = None, batch: bool = True) -> Job:
+    async def failed(self, *lines: str, stderr: str | None = None, stdout: str | None = None, **asked: Any) -> Job:
         output = stdout or str(self.runs / "slurm-%j.out")
-        request = Request(
-            node_count=2, stdout=output, stderr=stderr, working_directory=str(self.runs), script="#!/bin/bash\nsrun train\n", batch=batch
-        )
+        usual = {"node_count": 2, "working_directory": str(self.runs), "script": "#!/bin/bash\nsrun train\n"}
+        request = Request(stdout=output, stderr=stderr, **{**usual, **asked})
         self.job_id = self.cluster.submit(runs_for(None), request=request)
         (self.runs / f"slurm-{self.job_id}.out").write_text("".join(f"{line}\n" for line in lines))
         self.cluster.fail_job(self.job_id)
@@ -330,3 +329,21 @@ async def test_the_engine_is_given_the_silence_and_the_nodes_history_as_the_watc
     assert listening.given.node_history == history
     await bench.diagnose(job)
     assert listening.given.silent_seconds is None, "not known is not silent"
+
+
+@pytest.mark.parametrize(
+    ("script", "node"),
+    [
+        ("srun train", "node-002"),
+        ("srun -m cyclic train", "node-002"),
+        ("#SBATCH -m cyclic\nsrun train", "node-002"),
+        ("srun -m plane=3 train", None),
+    ],
+)
+async def test_rank_becomes_a_node_by_slurms_layout_alone(bench: Bench, script: str, node: str | None) -> None:
+    rank = "1" if "cyclic" in script else "3"
+    job = await bench.failed(ECC_LINE.replace("rank3", f"rank{rank}"), tasks_per_node=2, script=f"#!/bin/bash\n{script}\n")
+    judgement = await bench.diagnose(job)
+    assert judgement.diagnosis.primary is not None
+    assert (judgement.diagnosis.primary.rank, judgement.diagnosis.primary.node) == (int(rank), node)
+    assert judgement.attribution.nodes == ((node,) if node else ())

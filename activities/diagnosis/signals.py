@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 from pydantic import AwareDatetime, Field
 
+from activities.batch_script import Layout
 from activities.records import Job, Node, NodeHistory, Progress, Record, SignalSource, Symptom
 
 
@@ -40,6 +41,7 @@ class Signals(Record):
     kernel_logs: Mapping[str, str] = Field(default_factory=dict, description="kernel lines by node; '' where the node is not known")
     gpu_snapshots: Mapping[str, Any] = Field(default_factory=dict, description="readings, by node where the node is known")
     rank_to_node: Mapping[int, str] = Field(default_factory=dict, description="where somebody who knows has told")
+    layout: Layout = Field(default=Layout(), description="how Slurm laid out the ranks, where a watch asks")
     flight_recorder: tuple[Path, ...] = Field(default=(), description="NCCL flight-recorder dumps, one a rank")
     symptom: Symptom | None = Field(default=None, description="what detection concluded, where a watch asks")
     progress: Progress | None = Field(default=None, description="the watch's progress, where a watch asks")
