@@ -19,7 +19,9 @@ from temporalio import activity
 from activities.batch_script import layout_of
 from activities.beat import heartbeats
 from activities.diagnosis.engine import Engine
+from activities.diagnosis.flight_recorder import DumpUnreadable
 from activities.diagnosis.signals import LogSource, Signals
+from activities.dumps import Dumps, dumps_of
 from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.follow import goes_on_from, was_last_written_before
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
@@ -34,6 +36,10 @@ TRIES_TO_READ = 4
 
 CLOCKS_DIFFER = timedelta(minutes=1)
 """How far a file server's clock may be behind Slurm's at most: no job's last words must pass for an earlier job's."""
+
+DUMPS_SETTLE = timedelta(seconds=15)
+"""How long after the first ranks the last ones may still write their flight-recorder dumps: torch waits so long for them before it ends
+a process (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC). One not yet written would pass for a rank that left none."""
 
 _REQUEUED = re.compile(rb"CANCELLED AT \S+ DUE TO (?:JOB REQUEUE|PREEMPTION)[^\n]*\n?")
 """slurmstepd's last word to an attempt that was put back into the queue (slurmstepd/req.c)."""
@@ -101,8 +107,11 @@ class Classify:
         async with heartbeats("diagnosing"):
             paths = self._logs_of(request, missing)
             job, script = _as_it_ran(request), await self._script(request.job, missing)
+            dumps = await self._dumps(request, job, script)
             signals = Signals(
                 job=job,
+                flight_recorder=dumps.paths,
+                dump_opener=self._opened_dump,
                 layout=layout_of(job, script),
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
@@ -116,7 +125,27 @@ class Classify:
                 if activity.info().attempt < TRIES_TO_READ:
                     raise  # a file system in trouble may answer a moment later
                 judgement = await asyncio.to_thread(self._engine.judge, signals)
+            judgement = judgement.model_copy(update={"notes": (*dumps.notes, *judgement.notes)})
             return redact_record(_of_this_attempt(judgement, _ran_on(request)))
+
+    async def _dumps(self, request: ClassifyRequest, job: Job, script: str | None) -> Dumps:
+        """The attempt's flight-recorder dumps, once all of its ranks have written theirs or had the time to."""
+        own = job.model_copy(update={"restart_count": request.attempt.restart_count})
+        since = request.attempt.started_at
+        for _ in range(int(DUMPS_SETTLE.total_seconds())):
+            found = await asyncio.to_thread(dumps_of, own, request.opt_in, script, self._roots, since=since)
+            tasks = job.task_count or 0
+            is_complete = len(found.paths) >= tasks > len(job.nodes)
+            if found.newest_at is None or is_complete or self._clock.now() - found.newest_at >= DUMPS_SETTLE:
+                break
+            await asyncio.sleep(1)
+        return found
+
+    def _opened_dump(self, path: Path) -> BinaryIO:
+        try:
+            return self._roots.open(path)
+        except PathRefused as refusal:
+            raise DumpUnreadable(str(refusal)) from refusal
 
     def _judged(self, signals: Signals, paths: Sequence[Path], request: ClassifyRequest) -> Judgement:
         return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, request) for path in paths)}))

@@ -43,6 +43,9 @@ class Signals(Record):
     rank_to_node: Mapping[int, str] = Field(default_factory=dict, description="where somebody who knows has told")
     layout: Layout = Field(default=Layout(), description="how Slurm laid out the ranks, where a watch asks")
     flight_recorder: tuple[Path, ...] = Field(default=(), description="NCCL flight-recorder dumps, one a rank")
+    dump_opener: Callable[[Path], BinaryIO] | None = Field(
+        default=None, exclude=True, repr=False, description="opens them; a live job's are opened under the allowed roots only"
+    )
     symptom: Symptom | None = Field(default=None, description="what detection concluded, where a watch asks")
     progress: Progress | None = Field(default=None, description="the watch's progress, where a watch asks")
     silent_seconds: float | None = Field(default=None, description="how long the log has been silent")

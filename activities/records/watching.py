@@ -27,6 +27,9 @@ class OptIn(Record):
     mode: Mode | None = None
     checkpoints: str | None = Field(default=None, description="directory the job writes its checkpoints to")
     log: str | None = Field(default=None, description="log file, where it is not the batch job's stdout")
+    dumps: str | None = Field(
+        default=None, description="directory of the NCCL flight-recorder dumps, or what their names begin with before the rank"
+    )
     progress_pattern: str | None = Field(default=None, description="the user's own regular expression for an iteration line")
     warnings: tuple[str, ...] = ()
 
