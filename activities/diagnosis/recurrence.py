@@ -38,12 +38,17 @@ def follows(
     """
     booted_at = (booted or {}).get(node)
     trouble = _trouble(cause)
-    same = [fault for fault in history.faults if _trouble(fault.cause) == trouble and not _is_this_attempt(fault, history)]
-    told = {fault.user or f"job {fault.job_id}" for fault in same}
-    if not seen_here:
-        told &= {history.user} if history.user else {f"job {history.job_id}"}
-    for user in sorted(told):
-        own = [fault for fault in same if (fault.user or f"job {fault.job_id}") == user]
+    same = [
+        fault
+        for fault in history.faults
+        if _trouble(fault.cause) == trouble
+        and not _is_this_attempt(fault, history)
+        and (fault.user or fault.job_id == history.job_id)  # a user that is not known is nobody else
+    ]
+    for user in sorted({fault.user for fault in same}):
+        if user != history.user and not seen_here:
+            continue
+        own = [fault for fault in same if fault.user == user]
         here = [
             fault
             for fault in own

@@ -85,8 +85,13 @@ def test_what_others_printed_places_no_fault_that_this_job_did_not_see_there() -
     bobs = [a_fault("node-002", user="bob", job_id=str(number)) for number in range(5)]
     assert not it_follows(*bobs, seen=False)
     assert it_follows(*bobs, seen=True), "two users' jobs saw it there"
+
+
+def test_a_user_that_is_not_known_is_nobody_else() -> None:
     nobodys = [a_fault("node-002", user="", job_id=str(number)) for number in range(5)]
-    assert not it_follows(*nobodys, seen=False, user="")
+    assert not it_follows(*nobodys)
+    assert not it_follows(*nobodys, user="")
+    assert it_follows(a_fault("node-002", user="", job_id="50", restart_count=3), user=""), "the job itself is"
 
 
 def test_another_trouble_is_not_this_one_but_its_later_name_is() -> None:
