@@ -13,16 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 from temporalio import activity
 
+from activities.batch_script import layout_of
 from activities.beat import heartbeats
 from activities.diagnosis.engine import Engine
+from activities.diagnosis.flight_recorder import DumpUnreadable
 from activities.diagnosis.signals import LogSource, Signals
+from activities.dumps import Dumps, dumps_of
 from activities.evidence.capture import EvidenceStore, Material
 from activities.logs.follow import goes_on_from, was_last_written_before
 from activities.logs.paths import LogRoots, PathRefused, log_path_of
-from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, OptIn, Progress, Record, Symptom
+from activities.records import Attempt, Evidence, FileCursor, Job, Judgement, Node, NodeHistory, OptIn, Progress, Record, Symptom
 from activities.redaction import is_redacted, redact_record
 from activities.scanning.scan import READ_BYTES, blocks, line_breaks
 from activities.slurm.clock import Clock
@@ -33,6 +36,10 @@ TRIES_TO_READ = 4
 
 CLOCKS_DIFFER = timedelta(minutes=1)
 """How far a file server's clock may be behind Slurm's at most: no job's last words must pass for an earlier job's."""
+
+DUMPS_SETTLE = timedelta(seconds=15)
+"""How long after the first ranks the last ones may still write their flight-recorder dumps: torch waits so long for them before it ends
+a process (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC). One not yet written would pass for a rank that left none."""
 
 _REQUEUED = re.compile(rb"CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) DUE TO (?:JOB REQUEUE|PREEMPTION)[^\n]*\n?")
 """slurmstepd's last word to an attempt that was put back into the queue (slurmstepd/req.c), with the node's local time."""
@@ -57,6 +64,12 @@ class ClassifyRequest(Record):
     logs_began: tuple[FileCursor, ...] = Field(
         default=(),
         description="how far earlier attempts had written the logs that this one goes on with (JobFileAppend, --open-mode=append)",
+    )
+    silent_since: AwareDatetime | None = Field(
+        default=None, description="when the attempt last wrote, by the watch; None: not known, as where its log cannot be read"
+    )
+    node_history: NodeHistory = Field(
+        default=NodeHistory(), description="what the cluster remembers of the attempt's nodes; empty: it was not asked"
     )
 
 
@@ -101,12 +114,19 @@ class Classify:
         async with heartbeats("diagnosing"):
             paths = self._logs_of(request, await self._as_named(request.job, missing), missing)
             was_requeued = request.job.restart_count > request.attempt.restart_count
+            job, script = _as_it_ran(request), await self._script(request.job, missing)
+            dumps = await self._dumps(request, job, script)
             signals = Signals(
-                job=_as_it_ran(request),
+                job=job,
                 scheduler={"requeued": "yes"} if was_requeued else {},
+                flight_recorder=dumps.paths,
+                dump_opener=self._opened_dump,
+                layout=layout_of(job, script),
                 nodes=await self._nodes_of(request.attempt, missing),
                 symptom=request.symptom,
                 progress=request.progress,
+                node_history=request.node_history,
+                silent_seconds=_silent_seconds(request),
             )
             try:
                 judgement = await asyncio.to_thread(self._judged, signals, paths, request)
@@ -114,7 +134,27 @@ class Classify:
                 if activity.info().attempt < TRIES_TO_READ:
                     raise  # a file system in trouble may answer a moment later
                 judgement = await asyncio.to_thread(self._engine.judge, signals)
+            judgement = judgement.model_copy(update={"notes": (*dumps.notes, *judgement.notes)})
             return redact_record(_of_this_attempt(judgement, _ran_on(request)))
+
+    async def _dumps(self, request: ClassifyRequest, job: Job, script: str | None) -> Dumps:
+        """The attempt's flight-recorder dumps, once all of its ranks have written theirs or had the time to."""
+        own = job.model_copy(update={"restart_count": request.attempt.restart_count})
+        since = request.attempt.started_at
+        for _ in range(int(DUMPS_SETTLE.total_seconds())):
+            found = await asyncio.to_thread(dumps_of, own, request.opt_in, script, self._roots, since=since)
+            tasks = job.task_count or 0
+            is_complete = len(found.paths) >= tasks > len(job.nodes)
+            if found.newest_at is None or is_complete or self._clock.now() - found.newest_at >= DUMPS_SETTLE:
+                break
+            await asyncio.sleep(1)
+        return found
+
+    def _opened_dump(self, path: Path) -> BinaryIO:
+        try:
+            return self._roots.open(path)
+        except PathRefused as refusal:
+            raise DumpUnreadable(str(refusal)) from refusal
 
     def _judged(self, signals: Signals, paths: Sequence[Path], request: ClassifyRequest) -> Judgement:
         return self._engine.judge(signals.model_copy(update={"logs": tuple(self._log_of_this_attempt(path, request) for path in paths)}))
@@ -190,6 +230,13 @@ def _ran_on(request: ClassifyRequest) -> tuple[str, ...]:
     """The attempt's nodes; empty where nobody saw them."""
     ran = request.job.nodes if request.job.restart_count == request.attempt.restart_count else ()
     return request.attempt.nodes or ran
+
+
+def _silent_seconds(request: ClassifyRequest) -> float | None:
+    """How long the attempt had been silent when its fault was seen."""
+    if request.silent_since is None:
+        return None
+    return max(0.0, (request.symptom.detected_at - request.silent_since).total_seconds())
 
 
 def _as_it_ran(request: ClassifyRequest) -> Job:

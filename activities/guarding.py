@@ -16,6 +16,7 @@ from activities.cluster_desk import IncidentReport
 from activities.configuration import Limits, WatchSection
 from activities.guard_rails import live_exclusions, reset_breaker, trip_breaker, weigh, with_action, with_incident, without_node
 from activities.ledger import corroborated, implications_of, live_implications, reviewed, with_implications
+from activities.node_history import with_fault, without_faults_of
 from activities.optin import opted_in
 from activities.records import (
     ActionRequest,
@@ -102,7 +103,7 @@ class Guarding:
         )
         nodes, now = await self._nodes(), self._clock.now()
         said = implications_of(attribution, at_least=self._limits.suspect_confidence, job_id=report.job_id, user=report.user, at=report.at)
-        state = self._cleared(with_implications(note.state, said), nodes)
+        state = self._cleared(with_implications(with_fault(note.state, report), said), nodes)
         noted = with_incident(state, incident, self._limits)
         if noted.breaker != state.breaker:  # by the fewest jobs that may be a storm; how many run decides whether they are
             noted = with_incident(state, incident, self._limits, running=await self._running(noted))
@@ -144,7 +145,8 @@ class Guarding:
     async def clear_node(self, order: ClearanceOrder) -> Weighed:
         """Takes a node off the ledger by a person's word."""
         self._refuse_a_stranger(order.clearance.actor)
-        return _told(without_node(order.state, order.clearance.node))
+        node = order.clearance.node
+        return _told(without_faults_of(without_node(order.state, node), node))
 
     def _refuse_a_stranger(self, actor: str) -> None:
         """Asked here and not by the workflow's validators: the worker's configuration says who may, and a workflow outlives many.

@@ -1,7 +1,7 @@
 """What a job's `--comment`, or the operator in its place, says about watching it. Pure, never raises: what is garbled costs a warning.
 
 Forms (facts about quoting: an `#SBATCH --comment={"a":1}` line arrives as `{a:1}`, sbatch eats the double quotes):
-`backstay` · `backstay:mode=approve,checkpoints=/path,log=/path,progress=REGEX` · `{"backstay": {"mode": "approve"}}` ·
+`backstay` · `backstay:mode=approve,checkpoints=/path,log=/path,dumps=/path,progress=REGEX` · `{"backstay": {"mode": "approve"}}` ·
 `{backstay:{mode:approve}}`, each with other tools' text around it. Called by discovery and by each look at a job.
 """
 
@@ -29,10 +29,11 @@ _KEYS = {
     "checkpoints": "checkpoints",
     "checkpoint": "checkpoints",
     "log": "log",
+    "dumps": "dumps",
     "progress": "progress_pattern",
     "progress_pattern": "progress_pattern",
 }
-_SHOWN_KEYS = ("mode", "checkpoints", "log", "progress")
+_SHOWN_KEYS = ("mode", "checkpoints", "log", "dumps", "progress")
 _NO = ("off", "no", "false", "none", "never", "0", "disable", "disabled")
 _YES = ("on", "yes", "true", "1", "enable", "enabled", "")
 _AFTER_WORD = re.compile(r"\s*[:=]\s*|[\s,]+(?=(?:" + "|".join(_KEYS) + r")=)", re.IGNORECASE)
@@ -242,6 +243,7 @@ _READERS: Mapping[str, Any] = {
     "mode": _mode,
     "checkpoints": lambda value: _path("checkpoints", value),
     "log": lambda value: _path("log", value),
+    "dumps": lambda value: _path("dumps", value),
     "progress_pattern": _pattern,
 }
 

@@ -1,7 +1,10 @@
 """The step `classify`: evidence while it is still there, then the first cause; what cannot be read is noted, never an error."""
 
 import asyncio
+import os
+import pickle
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,14 +13,14 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.classify import TRIES_TO_READ, Classify, ClassifyRequest
+from activities.classify import DUMPS_SETTLE, TRIES_TO_READ, Classify, ClassifyRequest
 from activities.configuration import EvidenceSection
 from activities.diagnosis.engine import Engine
 from activities.diagnosis.signals import Signals
 from activities.evidence.capture import EvidenceStore
 from activities.logs.follow import LogFollower
 from activities.logs.paths import LogRoots
-from activities.records import Domain, Evidence, Job, JobState, Judgement, SignalSource
+from activities.records import Domain, Evidence, Job, JobState, Judgement, NodeHistory, SignalSource, Symptom, SymptomKind
 from activities.redaction import redact_record
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import SimulatedCluster
@@ -45,11 +48,10 @@ class Bench:
         self.heartbeats: list[str] = []
         self.job_id = ""
 
-    async def failed(self, *lines: str, stderr: str | None = None, stdout: str | None = None, batch: bool = True) -> Job:
+    async def failed(self, *lines: str, stderr: str | None = None, stdout: str | None = None, **asked: Any) -> Job:
         output = stdout or str(self.runs / "slurm-%j.out")
-        request = Request(
-            node_count=2, stdout=output, stderr=stderr, working_directory=str(self.runs), script="#!/bin/bash\nsrun train\n", batch=batch
-        )
+        usual = {"node_count": 2, "working_directory": str(self.runs), "script": "#!/bin/bash\nsrun train\n"}
+        request = Request(stdout=output, stderr=stderr, **{**usual, **asked})
         self.job_id = self.cluster.submit(runs_for(None), request=request)
         (self.runs / f"slurm-{self.job_id}.out").write_text("".join(f"{line}\n" for line in lines))
         self.cluster.fail_job(self.job_id)
@@ -385,3 +387,89 @@ async def test_a_kernel_line_in_the_jobs_own_output_is_the_jobs_word(bench: Benc
     judgement = await bench.diagnose(await bench.failed(line, ECC_LINE))
     assert judgement.attribution.nodes == ("node-002",)
     assert judgement.attribution.suspects[0].seen_by == ()
+
+
+class Listening(Engine):
+    """Keeps what it was given to judge."""
+
+    def judge(self, signals: Signals) -> Judgement:
+        self.given = signals
+        return super().judge(signals)
+
+
+async def test_the_engine_is_given_the_silence_and_the_nodes_history_as_the_watch_and_the_cluster_know_them(tmp_path: Path) -> None:
+    listening = Listening()
+    bench = Bench(tmp_path, listening)
+    job = await bench.failed("iteration 1")
+    history = NodeHistory(nodes=node_names(2), job_id=job.job_id)
+    await bench.diagnose(job, silent_since=bench.clock.now() - timedelta(minutes=12), node_history=history)
+    assert listening.given.silent_seconds == 720
+    assert listening.given.node_history == history
+    await bench.diagnose(job)
+    assert listening.given.silent_seconds is None, "not known is not silent"
+
+
+@pytest.mark.parametrize(
+    ("script", "node"),
+    [
+        ("srun train", "node-002"),
+        ("srun -m cyclic train", "node-002"),
+        ("#SBATCH -m cyclic\nsrun train", "node-002"),
+        ("srun -m plane=3 train", None),
+    ],
+)
+async def test_rank_becomes_a_node_by_slurms_layout_alone(bench: Bench, script: str, node: str | None) -> None:
+    rank = "1" if "cyclic" in script else "3"
+    job = await bench.failed(ECC_LINE.replace("rank3", f"rank{rank}"), tasks_per_node=2, script=f"#!/bin/bash\n{script}\n")
+    judgement = await bench.diagnose(job)
+    assert judgement.diagnosis.primary is not None
+    assert (judgement.diagnosis.primary.rank, judgement.diagnosis.primary.node) == (int(rank), node)
+    assert judgement.attribution.nodes == ((node,) if node else ())
+
+
+def dumped(prefix: Path, ranks: Sequence[int], *, at: datetime, behind: int) -> None:
+    """Flight-recorder dumps of a world of four, where one rank has not called what the others wait in."""
+    for rank in ranks:
+        called = 99 if rank == behind else 100
+        status = {"last_enqueued_collective": called, "last_started_collective": called, "last_completed_collective": 99}
+        content = {"pg_config": {"0": {"desc": "default", "ranks": "[0, 1, 2, 3]"}}, "pg_status": {"0": status}, "entries": []}
+        file = prefix.with_name(f"{prefix.name}{rank}")
+        file.write_bytes(pickle.dumps(content))
+        os.utime(file, (at.timestamp(), at.timestamp()))
+
+
+async def hung(bench: Bench, variable: str) -> Job:
+    script = f"#!/bin/bash\nexport {variable}={bench.runs}/fr_$SLURM_JOB_ID.\nsrun train\n"
+    return await bench.failed("iteration 1", tasks_per_node=2, script=script)
+
+
+def the_hang(bench: Bench) -> Symptom:
+    return a_symptom(SymptomKind.HANG, onset=bench.clock.now(), detected_at=bench.clock.now())
+
+
+@pytest.mark.parametrize("variable", ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"])
+async def test_the_jobs_own_flight_recorder_names_the_rank_that_stayed_away_and_slurm_its_node(bench: Bench, variable: str) -> None:
+    bench.clock.advance(60)
+    job = await hung(bench, variable)
+    running = job.model_copy(update={"state": JobState.RUNNING, "exit_code": None, "ended_at": None})
+    dumped(bench.runs / f"fr_{job.job_id}.", range(4), at=bench.clock.now(), behind=3)
+    attempt = an_attempt(key=a_key(job.job_id), nodes=node_names(2), started_at=job.started_at)
+    judgement = await bench.diagnose(running, attempt=attempt, symptom=the_hang(bench))
+    assert "ranks 3 of group default" in judgement.diagnosis.summary, judgement
+    assert judgement.diagnosis.primary is not None
+    assert (judgement.diagnosis.primary.rank, judgement.diagnosis.primary.node) == (3, "node-002")
+
+    dumped(bench.runs / f"fr_{job.job_id}.", range(4), at=bench.clock.now() - timedelta(hours=1), behind=3)
+    judgement = await bench.diagnose(running, attempt=attempt, symptom=the_hang(bench))
+    assert "group" not in judgement.diagnosis.summary, "an earlier attempt's dumps tell nothing of this one"
+
+
+async def test_a_dump_that_wants_to_run_something_is_refused_and_that_is_noted(bench: Bench) -> None:
+    job = await hung(bench, "TORCH_FR_DUMP_TEMP_FILE")
+    bench.clock.advance(DUMPS_SETTLE)
+    file = bench.runs / f"fr_{job.job_id}.0"
+    file.write_bytes(pickle.dumps(os.getcwd))
+    os.utime(file, (bench.clock.now().timestamp() - 15,) * 2)
+    attempt = an_attempt(key=a_key(job.job_id), nodes=node_names(2), started_at=job.started_at)
+    judgement = await bench.diagnose(job, attempt=attempt, symptom=the_hang(bench))
+    assert "a flight-recorder dump holds plain values only" in " ".join(judgement.notes)

@@ -77,7 +77,7 @@ def test_what_does_not_opt_in(comment: str) -> None:
         ("backstay:mode=yolo", "mode 'yolo'", "the modes are observe, approve, auto"),
         ("backstay:mod=auto", "key 'mod'", "did you mean 'mode'?"),
         ("backstay:checkpoint_dir=/x", "key 'checkpoint_dir'", "did you mean 'checkpoints'?"),
-        ("backstay:zzz=1", "key 'zzz'", "the keys are mode, checkpoints, log, progress"),
+        ("backstay:zzz=1", "key 'zzz'", "the keys are mode, checkpoints, log, dumps, progress"),
         ("backstay:checkpoints=$SCRATCH/x", "checkpoints", "write the full path"),
         ("backstay:log=~/x", "log", "write the full path"),
         ("backstay:checkpoints=", "checkpoints is empty", "/full/path"),

@@ -83,9 +83,10 @@ def steps_of(configuration: Configuration, client: Client, scheduler: Scheduler)
     discover = Discover(feed, configuration.watch, start)
     return [
         detect.watch_attempt, detect.watch_for_change, classify.capture_evidence, classify.diagnose, attribute.ask_attrsvc,
-        attribute.ask_operator_service, desk.report_incident, desk.permit_action, recommend.recommend, reschedule.requeue_job,
-        reschedule.confirm_pending, reschedule.exclude_nodes, reschedule.expedite, reschedule.release_job, reschedule.cancel_job,
-        reschedule.drain_nodes, verify.verify_running, verify.verify_stepping, verify.verify_checkpoint, guarding.note_incident,
+        attribute.ask_operator_service, desk.node_history, desk.report_incident, desk.permit_action, recommend.recommend,
+        reschedule.requeue_job, reschedule.confirm_pending, reschedule.exclude_nodes, reschedule.expedite,
+        reschedule.release_job, reschedule.cancel_job, reschedule.drain_nodes,
+        verify.verify_running, verify.verify_stepping, verify.verify_checkpoint, guarding.note_incident,
         guarding.weigh_action, guarding.untrip, guarding.trip, guarding.clear_node, discover.discover_jobs,
     ]  # fmt: skip
 

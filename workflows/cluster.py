@@ -13,9 +13,10 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.cluster_desk import IncidentReport
+    from activities.cluster_desk import HistoryQuestion, IncidentReport
     from activities.discover import Discover, DiscoverRequest
     from activities.guarding import ActionQuestion, ClearanceOrder, Guarding, IncidentNote, ResetOrder, TripOrder, Weighed
+    from activities.node_history import history_of
     from activities.records import (
         ActionRequest,
         BreakerReset,
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         LedgerEntry,
         LedgerScope,
         NodeClearance,
+        NodeHistory,
         Permission,
         Record,
     )
@@ -81,6 +83,11 @@ class Cluster:
     def state(self) -> ClusterState:
         """The ledger, recent faults and actions, and the breaker."""
         return self._state
+
+    @workflow.query
+    def node_history(self, question: HistoryQuestion) -> NodeHistory:
+        """What is remembered of a failing attempt's nodes. A query: asking changes nothing."""
+        return history_of(self._state, question)
 
     @workflow.update
     async def report_incident(self, report: IncidentReport) -> ClusterView:

@@ -15,9 +15,19 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities.attribute import Attribute, OpinionRequest
     from activities.classify import Classify, ClassifyRequest
-    from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest
+    from activities.cluster_desk import ClusterDesk, HistoryQuestion, IncidentReport, PermissionRequest
     from activities.recommend import Proposal, Recommend, RecommendRequest
-    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Milestone, Opinion, Permission, WatchResult
+    from activities.records import (
+        ActionRequest,
+        ClusterView,
+        Evidence,
+        Incident,
+        Milestone,
+        NodeHistory,
+        Opinion,
+        Permission,
+        WatchResult,
+    )
     from workflows.left_alone import no_proposal, unjudged
     from workflows.memory import Memory
     from workflows.state import Stage
@@ -34,6 +44,9 @@ ALL_JUDGEMENT = timedelta(hours=1)
 
 ALL_READING = timedelta(minutes=10)
 """All tries of reading evidence: two long ones, or many short ones. Better a restart on half the evidence than an hour of idle nodes."""
+
+ONE_HISTORY = timedelta(minutes=1)
+"""All tries of asking what is known of the nodes, where a worker dies over it."""
 
 _OPINIONS = (Attribute.ask_attrsvc, Attribute.ask_operator_service)
 """Whom the configuration may name, in `Terms.opinions`, by the activity that asks."""
@@ -73,12 +86,15 @@ class Judging:
             symptom=seen.symptom,
             progress=seen.progress,
             logs_began=state.logs_began,
+            silent_since=seen.cursor.silent_since(state.attempt.restart_count),
         )
         nothing = Evidence(captured_at=workflow.now(), unreadable=("capturing evidence failed",))
         fault = f"{fault_in_words(incident)} of {self._job}"
         evidence = await self._judge(
             Classify.capture_evidence, request, summary=f"keep evidence: {fault}", otherwise=nothing, within=ALL_READING
         )
+        if workflow.patched("node-history"):
+            request = request.model_copy(update={"node_history": await self._node_history(incident)})
         judgement = await self._judge(
             Classify.diagnose, request, summary=f"diagnose: {fault}", otherwise=unjudged(seen.symptom), within=ALL_READING
         )
@@ -87,6 +103,20 @@ class Judging:
         self._memory.change_incident(evidence=light, diagnosis=judgement.diagnosis, attribution=judgement.attribution)
         self._memory.story().step("diagnosed", judgement.diagnosis.summary or judgement.diagnosis.cause)
         return self._memory.incident()
+
+    async def _node_history(self, incident: Incident) -> NodeHistory:
+        """What the cluster remembers of the attempt's nodes; no answer is no history."""
+        question = HistoryQuestion(
+            cluster=self._memory.state.key.cluster,
+            job_id=self._memory.state.key.job_id,
+            user=self._memory.job_now().user,
+            restart_count=incident.restart_count,
+            nodes=incident.nodes,
+            at=workflow.now(),
+        )
+        nothing = NodeHistory(unknown="the cluster's workflow was not asked in time")
+        summary = f"ask the cluster what failed on the nodes of {self._job} before"
+        return await self._judge(ClusterDesk.node_history, question, summary=summary, otherwise=nothing, within=ONE_HISTORY)
 
     async def attribute(self, incident: Incident) -> Incident:
         """Outside opinions, side by side, each with its deadline; no answer is an answer and delays nobody."""
@@ -107,6 +137,7 @@ class Judging:
 
     async def recommend(self, incident: Incident) -> Proposal:
         """Policy × diagnosis × this job's history × the cluster's ledger."""
+        primary = incident.diagnosis.primary
         view: ClusterView = await self._judge(
             ClusterDesk.report_incident,
             IncidentReport(
@@ -119,6 +150,9 @@ class Judging:
                 attribution=incident.attribution,
                 user=self._memory.job_now().user,
                 nodes=incident.nodes,
+                restart_count=incident.restart_count,
+                seen_on=primary.node if primary else None,
+                rank=primary.rank if primary else None,
             ),
             summary=f"tell the cluster: {verdict_in_words(incident)}, in {self._job}",
             otherwise=ClusterView(),

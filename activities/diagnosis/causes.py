@@ -27,6 +27,7 @@ class Cause(Record):
     means: str
     symptom: SymptomKind
     blames: Blames
+    same_as: str = ""
 
 
 @cache

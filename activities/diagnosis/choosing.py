@@ -117,14 +117,14 @@ def _of_waiting(case: Case, waiting: Waiting) -> Judgement:
             benign=case.count(Role.BENIGN),
             lines=shown_lines([waiting.first]),
         ),
-        attribution=_of_the_absent(case, node, rank, who),
+        attribution=_of_the_absent(case, node, rank, who, waiting.cause or UNKNOWN),
         progress=case.progress(),
     )
 
 
-def _of_the_absent(case: Case, node: str | None, rank: int | None, who: str) -> Attribution:
+def _of_the_absent(case: Case, node: str | None, rank: int | None, who: str, cause: str) -> Attribution:
     """Who stayed away is no culprit by that alone; with a node that failed others before, and they not elsewhere, it is."""
-    if node is None or not case.facts.repeats(node):
+    if node is None or not case.facts.repeats(node, cause, seen_here=True, rank=rank):
         return Attribution(abstained=True, sources=("signatures",))
     because = f"{who}, and other work failed on {node} before and not elsewhere"
     return Attribution(suspects=(Suspect(node=node, rank=rank, confidence=0.7, because=(because,)),), sources=("signatures",))

@@ -37,9 +37,11 @@ class Context:
     def followed(self) -> Observation | None:
         """The primary, at the node that this trouble follows: other work failed there too. Where no line says where it is from, that
         is the only one of the job's nodes with such a history."""
-        nodes = self.nodes or {node for node in self.facts.nodes if self.facts.repeats(node)}
+        cause, seen = self.primary.cause or "", self.nodes
+        nodes = seen or {node for node in self.facts.nodes if self.facts.repeats(node, cause)}
         node = next(iter(nodes)) if len(nodes) == 1 else None
-        return replace(self.primary, named_node=node) if self.facts.repeats(node) else None
+        repeats = self.facts.repeats(node, cause, seen_here=bool(seen), rank=self.primary.rank)
+        return replace(self.primary, named_node=node) if repeats else None
 
     def seen(self, signature: str) -> bool:
         return self.reading.counts.get(signature, 0) > 0

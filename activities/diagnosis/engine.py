@@ -79,7 +79,7 @@ class Engine:
         facts = facts_of(signals)
         near = (signals.job.started_at if signals.job else None) or (signals.symptom.onset if signals.symptom else facts.started_at)
         reading = self._reader.read(signals.logs, near=near, nodes=facts.nodes, task_count=facts.task_count)
-        dumps, refused = flight_recorder.read_all(signals.flight_recorder)
+        dumps, refused = flight_recorder.read_all(signals.flight_recorder, signals.dump_opener)
         case = Case(signals, facts, reading, dumps, rows=self.rows, words=self._words)
         judgement = judgement_of(case)
         return judgement.model_copy(update={"notes": (*refused, *besides(case, judgement), *of_strangers(case))})

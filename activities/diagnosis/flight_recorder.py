@@ -7,11 +7,11 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LARGEST_DUMP_BYTES = 256 << 20
 MOST_DUMPS = 20_000
@@ -102,22 +102,43 @@ _BROKEN = (
 )
 
 
-def load(path: Path) -> Dump:
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
+def load(path: Path, opener: Callable[[Path], BinaryIO] = _opened) -> Dump:
     """One dump, pickle or JSON; the rank is the number at the end of the file's name.
 
+    Args:
+        path: the file.
+        opener: opens it; a live job's dumps are opened under the allowed roots only.
     Raises:
         DumpUnreadable: too large, not a dump, or a pickle that wants to run something.
+        OSError: it cannot be opened or read.
     """
     if path.is_dir():
         raise DumpUnreadable(f"{path}: holds no dump that can be read here; name the directory of {_TEMP_FILE}")
     rank = _rank_of(path)
     if rank is None:
         raise DumpUnreadable(f"{path}: no rank number at the end of the name; dumps are {_TEMP_FILE}")
-    if path.stat().st_size > LARGEST_DUMP_BYTES:
+    with opener(path) as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
+        data = _all_of(file, size) if size <= LARGEST_DUMP_BYTES else b""
+    if size > LARGEST_DUMP_BYTES:
         raise DumpUnreadable(
             f"{path}: larger than {LARGEST_DUMP_BYTES >> 20} MiB; have fewer collectives recorded (TORCH_NCCL_TRACE_BUFFER_SIZE)"
         )
-    return parse(path.read_bytes(), rank=rank, name=str(path))
+    return parse(data, rank=rank, name=str(path))
+
+
+def _all_of(file: BinaryIO, size: int) -> bytes:
+    """So many bytes, or all there are: an unbuffered file may give fewer at once than were asked for."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := file.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def _rank_of(path: Path) -> int | None:
@@ -262,7 +283,7 @@ def _different(entries: Mapping[int, Entry]) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, name in names.items() if name != usual))
 
 
-def read_all(paths: Sequence[Path]) -> tuple[tuple[Dump, ...], tuple[str, ...]]:
+def read_all(paths: Sequence[Path], opener: Callable[[Path], BinaryIO] | None = None) -> tuple[tuple[Dump, ...], tuple[str, ...]]:
     """The dumps, and why some cannot be read. Of those a dump remains that says nothing: a rank whose dump we cannot read is none that
     left no dump, and must not be blamed for it."""
     dumps: list[Dump] = []
@@ -270,7 +291,7 @@ def read_all(paths: Sequence[Path]) -> tuple[tuple[Dump, ...], tuple[str, ...]]:
     refused: list[str] = []
     for path in paths[:MOST_DUMPS]:
         try:
-            dumps.append(load(path))
+            dumps.append(load(path, opener or _opened))
         except (DumpUnreadable, OSError) as why:
             refused.append(f"{path}: cannot be read: {why.strerror}" if isinstance(why, OSError) else str(why))
             if (rank := _rank_of(path)) is not None:

@@ -33,7 +33,7 @@ def transport(context: Context) -> Refined | None:
             names_node=True,
             evidence=replace(context.primary, named_node=end),
         )
-    known = [node for node in context.facts.nodes if context.facts.repeats(node)]
+    known = [node for node in context.facts.nodes if context.facts.repeats(node, "ib_transport_timeout")]
     if len(known) == 1:
         because = f"other work failed with {known[0]} before and not elsewhere"
         return Refined("ib_transport_timeout", 0.75, because, names_node=True, evidence=replace(context.primary, named_node=known[0]))

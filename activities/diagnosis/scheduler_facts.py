@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
+from activities.diagnosis.recurrence import follows
 from activities.diagnosis.signals import Signals
-from activities.records import JobState, NodeFlag, Record
+from activities.records import JobState, NodeFlag, NodeHistory, Record
 from activities.slurm.hostlist import HostlistInvalid, expand
 
 MOST_NODES = 20_000
@@ -68,6 +69,8 @@ class SchedulerFacts(Record):
     earlier_text: str = Field(default="", description="everything said about earlier attempts")
     failures: tuple[Failures, ...] = Field(default=(), description="of other jobs or attempts")
     repeats_on_node: int = Field(default=0, description="recent failures on the job's only node, where only a number was given")
+    history: NodeHistory = Field(default=NodeHistory(), description="what the cluster remembers of `nodes`")
+    booted: Mapping[str, AwareDatetime] = Field(default_factory=dict, description="when nodes booted, where Slurm tells")
     restarts: int = 0
     was_requeued: bool = Field(default=False, description="Slurm has put this attempt's job back into the queue")
     silent_seconds: float | None = None
@@ -111,10 +114,19 @@ class SchedulerFacts(Record):
         named = _names_and_kinds(self.nodes)[0].get(_unpadded(node), ())
         return named[0] if len(named) == 1 else None
 
-    def repeats(self, node: str | None) -> bool:
-        """True when the trouble follows this node: it failed others too, and they did not fail elsewhere."""
+    def repeats(self, node: str | None, cause: str = "", *, seen_here: bool = False, rank: int | None = None) -> bool:
+        """True when the trouble follows this node: it failed others too, and they did not fail elsewhere.
+
+        Args:
+            node: one of the job's nodes.
+            cause: this fault's; what the cluster remembers counts where it is the same trouble.
+            seen_here: whether this attempt's own evidence places the fault on `node`.
+            rank: the rank that failed first, where known.
+        """
         if node is None:
             return False
+        if cause and follows(self.history, node, cause, seen_here=seen_here, rank=rank, booted=self.booted):
+            return True
         failures = sum(failed.times for failed in self.failures if node in failed.nodes)
         elsewhere = sum(failed.times for failed in self.failures if node not in failed.nodes)
         if node == self.only_node and self.repeats_on_node >= 2:
@@ -185,8 +197,8 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         nodes=nodes,
         node_count=_integer(count),
         task_count=_integer(loose.get("task_count") or loose.get("ntasks") or (job.task_count if job else None)),
-        tasks_of_nodes=_tasks_of_nodes(loose, nodes),
-        distribution=found[1].lower() if (found := _DISTRIBUTION.search("\n".join(now))) else "block",
+        tasks_of_nodes=_tasks_of_nodes(loose, nodes) or signals.layout.tasks_of_nodes,
+        distribution=found[1].lower() if (found := _DISTRIBUTION.search("\n".join(now))) else signals.layout.distribution,
         job_id=job.numeric_id if job is not None else _integer(loose.get("job_id") or loose.get("jobid")),
         lost_nodes=tuple(sorted(lost)),
         drained_nodes=tuple(sorted(drained)),
@@ -194,6 +206,8 @@ def facts_of(signals: Signals) -> SchedulerFacts:
         earlier_text="\n".join(earlier),
         failures=failures,
         repeats_on_node=repeats,
+        history=signals.node_history,
+        booted={node.name: node.booted_at for node in signals.nodes if node.booted_at is not None},
         restarts=_integer(loose.get("restarts") or loose.get("restart_count") or (job.restart_count if job else 0)) or 0,
         was_requeued=state in _REQUEUED or bool(loose.get("requeued")),
         silent_seconds=signals.silent_seconds if signals.silent_seconds is not None else _silence(loose, signals.gpu_snapshots),

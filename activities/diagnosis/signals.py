@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 
 from pydantic import AwareDatetime, Field
 
-from activities.records import Job, Node, Progress, Record, SignalSource, Symptom
+from activities.batch_script import Layout
+from activities.records import Job, Node, NodeHistory, Progress, Record, SignalSource, Symptom
 
 
 class LogSource(Record):
@@ -36,10 +37,15 @@ class Signals(Record):
     job: Job | None = None
     nodes: tuple[Node, ...] = Field(default=(), description="the job's nodes as Slurm sees them")
     scheduler: Mapping[str, Any] = Field(default_factory=dict, description="whatever else the scheduler said, in its own words")
+    node_history: NodeHistory = Field(default=NodeHistory(), description="what is remembered of the job's nodes, where a watch asks")
     kernel_logs: Mapping[str, str] = Field(default_factory=dict, description="kernel lines by node; '' where the node is not known")
     gpu_snapshots: Mapping[str, Any] = Field(default_factory=dict, description="readings, by node where the node is known")
     rank_to_node: Mapping[int, str] = Field(default_factory=dict, description="where somebody who knows has told")
+    layout: Layout = Field(default=Layout(), description="how Slurm laid out the ranks, where a watch asks")
     flight_recorder: tuple[Path, ...] = Field(default=(), description="NCCL flight-recorder dumps, one a rank")
+    dump_opener: Callable[[Path], BinaryIO] | None = Field(
+        default=None, exclude=True, repr=False, description="opens them; a live job's are opened under the allowed roots only"
+    )
     symptom: Symptom | None = Field(default=None, description="what detection concluded, where a watch asks")
     progress: Progress | None = Field(default=None, description="the watch's progress, where a watch asks")
     silent_seconds: float | None = Field(default=None, description="how long the log has been silent")

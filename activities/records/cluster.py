@@ -62,6 +62,42 @@ class RecentIncident(Record):
     user: str = Field(default="", description="whose job it is; empty: not known")
 
 
+class NodeFault(Record):
+    """One fault as the memory of nodes keeps it: a job's own account, so a user's word."""
+
+    at: AwareDatetime
+    job_id: str
+    user: str = Field(default="", description="whose job it was; empty: not known")
+    cause: str
+    restart_count: int | None = Field(default=None, description="which attempt of the job failed; None: not told")
+    rank: int | None = Field(default=None, description="the rank that failed first; None: not known")
+    nodes: tuple[str, ...] = Field(description="where it was seen; where nobody saw where, all nodes of the attempt")
+    was_seen: bool = Field(default=False, description="False: each of `nodes` may have been the reason, or none")
+    node_count: int = Field(default=0, description="how many nodes the attempt had")
+    placement: str = Field(default="", description="hash of the attempt's nodes: whether two attempts had the same ones")
+
+
+class FaultsElsewhere(Record):
+    """How often jobs of one user failed of one cause on none of the nodes asked about."""
+
+    user: str
+    cause: str
+    times: int
+
+
+class NodeHistory(Record):
+    """What is remembered of the nodes of one attempt when it fails: earlier faults there, and how many were elsewhere."""
+
+    nodes: tuple[str, ...] = Field(default=(), description="the attempt's nodes, which were asked about")
+    job_id: str = ""
+    user: str = ""
+    restart_count: int = 0
+    placement: str = Field(default="", description="hash of `nodes`, as in `NodeFault`")
+    faults: tuple[NodeFault, ...] = Field(default=(), description="that may have come from one of `nodes`; their nodes among these only")
+    elsewhere: tuple[FaultsElsewhere, ...] = ()
+    unknown: str = Field(default="", description="why the memory could not be asked; empty: it was")
+
+
 class ActionTaken(Record):
     """One action the guard rails granted."""
 
@@ -109,6 +145,9 @@ class ClusterState(Record):
     recent_incidents: tuple[RecentIncident, ...] = ()
     actions: tuple[ActionTaken, ...] = ()
     breaker: Breaker = Breaker()
+    node_faults: tuple[NodeFault, ...] = Field(
+        default=(), description="faults of the last seven days by node, oldest first, bounded (activities/node_history.py)"
+    )
 
 
 class ClusterView(Record):

@@ -67,6 +67,7 @@ class Job(Record):
     nodes: tuple[str, ...] = ()
     node_count: int | None = None
     task_count: int | None = None
+    tasks_per_node: int | None = Field(default=None, description="what the job asked for (--ntasks-per-node); None: it did not")
     submitted_at: AwareDatetime | None = None
     eligible_at: AwareDatetime | None = None
     started_at: AwareDatetime | None = None

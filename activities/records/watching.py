@@ -3,6 +3,7 @@
 `Cursor` stands in heartbeats and histories: add fields with defaults, rename none.
 """
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
@@ -26,6 +27,9 @@ class OptIn(Record):
     mode: Mode | None = None
     checkpoints: str | None = Field(default=None, description="directory the job writes its checkpoints to")
     log: str | None = Field(default=None, description="log file, where it is not the batch job's stdout")
+    dumps: str | None = Field(
+        default=None, description="directory of the NCCL flight-recorder dumps, or what their names begin with before the rank"
+    )
     progress_pattern: str | None = Field(default=None, description="the user's own regular expression for an iteration line")
     warnings: tuple[str, ...] = ()
 
@@ -192,6 +196,11 @@ class Cursor(Record):
         default=None, description="what a buffer's worth of lines takes, as long as none was seen to come by itself"
     )
     beside: WrittenBeside | None = Field(default=None, description="what the job wrote last outside its log, when that was looked for")
+
+    def silent_since(self, restart_count: int) -> datetime | None:
+        """When this attempt last wrote; None where that is not known: it wrote nothing yet, or its log cannot be read,
+        and who cannot see must not call it silent."""
+        return self.last_output_at if self.restart_count == restart_count and self.blind is None else None
 
 
 class WatchUntil(StrEnum):

@@ -163,6 +163,7 @@ def _job(entry: Mapping[str, Any]) -> Job:
         nodes=() if is_pending else values.node_names(entry.get("nodes")),
         node_count=values.number(entry.get("node_count")),
         task_count=values.number(entry.get("tasks")),
+        tasks_per_node=values.number(entry.get("tasks_per_node")) or None,  # 0: not asked for
         submitted_at=values.moment(entry.get("submit_time")),
         eligible_at=values.moment(entry.get("eligible_time")),
         started_at=None if is_pending else values.moment(entry.get("start_time")),  # of a pending job it is a forecast

@@ -176,6 +176,7 @@ class SimulatedJob:
             nodes=() if pending else nodes,
             node_count=node_count,
             task_count=node_count * request.tasks_per_node,
+            tasks_per_node=request.tasks_per_node if request.tasks_per_node > 1 else None,
             submitted_at=_whole_seconds(self.submitted_at),
             eligible_at=_whole_seconds(self.eligible_at),
             started_at=None if pending else _whole_seconds(self.started_at),

@@ -15,7 +15,7 @@ OF_ITS_OWN = {
 }
 OF_TIME = {"CPULoad", "FreeMem", "LastBusyTime", "SlurmdStartTime", "BootTime", "CurrentWatts", "LowestJoules", "ConsumedJoules"}
 READING_ONLY = {
-    *("watch_attempt", "watch_for_change", "capture_evidence", "diagnose", "report_incident", "recommend"),
+    *("watch_attempt", "watch_for_change", "capture_evidence", "node_history", "diagnose", "report_incident", "recommend"),
     *("verify_running", "verify_stepping", "verify_checkpoint"),
 }
 

@@ -112,6 +112,13 @@ async def auto_recovered() -> Histories:
 
 
 @scenario
+async def auto_recovered_with_what_is_known_of_its_nodes() -> Histories:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(), *recovers(), ends()])
+    return await played(world)
+
+
+@scenario
 async def auto_recovered_through_a_hold() -> Histories:
     world = ShortDelay(policy(Mode.AUTO))
     world.script.extend([crashes(), *recovers(), ends()])

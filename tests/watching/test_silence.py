@@ -81,7 +81,7 @@ async def test_a_renamed_log_is_followed_and_its_silence_counts(world: World) ->
 
 async def found_beside(world: World, path: Path) -> None:
     """Until the watch has looked beside the log, has found this file as it is now, and has no suspicion left."""
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    written = datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
 
     def found() -> bool:
         beside = world.last.beside

@@ -18,7 +18,7 @@ from temporalio.worker import Worker
 
 from activities.attribute import OpinionRequest
 from activities.classify import ClassifyRequest
-from activities.cluster_desk import IncidentReport, PermissionRequest
+from activities.cluster_desk import HistoryQuestion, IncidentReport, PermissionRequest
 from activities.configuration import ClusterSection, Configuration, Limits, PolicySection
 from activities.recommend import Recommend
 from activities.records import (
@@ -34,6 +34,7 @@ from activities.records import (
     JobKey,
     Judgement,
     Mode,
+    NodeHistory,
     Opinion,
     Permission,
     Progress,
@@ -86,6 +87,8 @@ class World:
         self.before_change: Callable[[], Awaitable[None]] | None = None
         self.asked: list[WatchRequest] = []
         self.diagnosed: list[ClassifyRequest] = []
+        self.histories_asked: list[HistoryQuestion] = []
+        self.node_history_told = NodeHistory()
         self.changes_asked: list[ChangeRequest] = []
         self.reports: list[IncidentReport] = []
         self.permissions_asked: list[PermissionRequest] = []
@@ -139,6 +142,11 @@ class World:
         return self.judgement
 
     @activity.defn
+    async def node_history(self, question: HistoryQuestion) -> NodeHistory:
+        self.histories_asked.append(question)
+        return self.node_history_told
+
+    @activity.defn
     async def report_incident(self, report: IncidentReport) -> ClusterView:
         self.reports.append(report)
         return ClusterView(corroborated=report.attribution.nodes)
@@ -161,7 +169,7 @@ class World:
         recommend = Recommend(self.cluster, self.configuration, clock=_ActivityClock())
         return [
             self.watch_attempt, self.verify_running, self.verify_stepping, self.verify_checkpoint, self.watch_for_change,
-            self.capture_evidence, self.diagnose, self.report_incident, self.permit_action, self.ask_attrsvc,
+            self.capture_evidence, self.node_history, self.diagnose, self.report_incident, self.permit_action, self.ask_attrsvc,
             self.ask_operator_service, recommend.recommend, reschedule.requeue_job, reschedule.confirm_pending,
             reschedule.exclude_nodes, reschedule.expedite, reschedule.release_job, reschedule.cancel_job, reschedule.drain_nodes,
         ]  # fmt: skip

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment, WorkflowEnvironment
 from temporalio.worker import Worker
 
-from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest, cluster_workflow_id
+from activities.cluster_desk import ClusterDesk, HistoryQuestion, IncidentReport, PermissionRequest, cluster_workflow_id
 from activities.configuration import Limits
 from activities.discover import DiscoverRequest
 from activities.guarding import Guarding
@@ -29,6 +29,7 @@ from activities.records import (
     Domain,
     Node,
     NodeClearance,
+    NodeHistory,
     Permission,
 )
 from activities.slurm.clock import ManualClock
@@ -106,6 +107,12 @@ class Site:
         )
         view: ClusterView = await ActivityEnvironment(self.client).run(self._desk.report_incident, report)
         return view
+
+    async def history(self, *nodes: str, job_id: str = "99", user: str = "") -> NodeHistory:
+        """What a job on these nodes is answered before its diagnosis."""
+        question = HistoryQuestion(cluster=self.name, job_id=job_id, user=user, nodes=nodes, at=self.clock.now())
+        history: NodeHistory = await ActivityEnvironment(self.client).run(self._desk.node_history, question)
+        return history
 
     async def told_directly(self, job_id: str) -> ClusterView:
         """A report by another worker's desk, beside ours."""
@@ -464,3 +471,20 @@ async def test_a_storm_of_reports_is_taken_one_after_the_other_and_a_person_stil
     history = await site.handle.fetch_history()
     accepted = [event for event in history.events if event.HasField("workflow_execution_update_accepted_event_attributes")]
     assert len(accepted) == 61, "each was asked once, and none was refused"
+
+
+async def test_what_failed_on_a_node_is_told_to_the_next_job_there_and_to_no_other(site: Site) -> None:
+    await site.report("41", "node-002", user="alice")
+    [fault] = (await site.history("node-002", "node-015")).faults
+    assert (fault.job_id, fault.user, fault.cause, fault.nodes, fault.was_seen) == ("41", "alice", "nccl_timeout", ("node-002",), True)
+    elsewhere = await site.history("node-014", "node-015")
+    assert (elsewhere.faults, [told.times for told in elsewhere.elsewhere]) == ((), [1])
+    assert (await site.permit("41", "node-002")).granted
+    await site.clear("node-002")
+    assert (await site.history("node-002")).faults == (), "a person cleared it"
+
+
+async def test_a_cluster_that_does_not_answer_is_no_history_and_no_error(site: Site) -> None:
+    history = await Site(site.client).history("node-002")  # of a cluster that has no workflow
+    assert history.faults == ()
+    assert "does not answer" in history.unknown

@@ -1,7 +1,9 @@
 """A job's life as its workflow tells it, in every mode, on the time-skipping server."""
 
+from temporalio import activity
 from temporalio.testing import WorkflowEnvironment
 
+from activities.cluster_desk import HistoryQuestion
 from activities.configuration import Limits
 from activities.records import (
     Action,
@@ -12,6 +14,8 @@ from activities.records import (
     FileCursor,
     JobState,
     Mode,
+    NodeFault,
+    NodeHistory,
     Opinion,
     OutcomeState,
     Progress,
@@ -21,9 +25,10 @@ from activities.records import (
     WatchResult,
     WatchUntil,
 )
-from tests.builders import a_diagnosis, a_judgement, an_application_bug, an_attribution
+from tests.builders import NOON, a_diagnosis, a_judgement, an_application_bug, an_attribution, node_names
 from tests.workflows.scripted import (
     ERRORS_END,
+    Seen,
     World,
     a_change,
     crashes,
@@ -103,6 +108,52 @@ async def test_where_an_attempt_that_went_on_from_the_checkpoint_began_is_not_gu
     end = await the_end_of(env, world)
     [stepping] = [step.detail for step in end.incidents[0].outcome.steps if step.name == "stepping"]
     assert stepping == "iteration 104, on from checkpoint 100"
+
+
+async def test_the_diagnosis_is_given_what_the_cluster_remembers_of_the_attempts_nodes(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+    fault = NodeFault(at=NOON, job_id="9", cause="segfault_rank", nodes=("node-001",), was_seen=True)
+    world.node_history_told = NodeHistory(nodes=node_names(2), faults=(fault,))
+    world.script.extend([crashes(), *recovers(), ends()])
+    end = await the_end_of(env, world)
+    [asked], [request], [report] = world.histories_asked, world.diagnosed, world.reports
+    assert (asked.job_id, asked.user, asked.nodes, asked.restart_count) == (world.job_id, "alice", end.incidents[0].nodes, 0)
+    assert request.node_history == world.node_history_told
+    primary = end.incidents[0].diagnosis.primary
+    assert primary is not None
+    assert (report.seen_on, report.rank, report.restart_count) == (primary.node, primary.rank, 0)
+
+
+class ForgetfulCluster(World):
+    """The cluster's memory fails at every question."""
+
+    @activity.defn
+    async def node_history(self, question: HistoryQuestion) -> NodeHistory:
+        raise OSError("nobody is there")
+
+
+async def test_a_memory_that_cannot_be_asked_holds_no_recovery_up(env: WorkflowEnvironment) -> None:
+    world = ForgetfulCluster(policy(Mode.AUTO))
+    world.script.extend([crashes(), *recovers(), ends()])
+    end = await the_end_of(env, world)
+    assert end.incidents[0].outcome.state is OutcomeState.RECOVERED
+    assert world.diagnosed[0].node_history.unknown
+
+
+async def test_the_diagnosis_is_given_since_when_the_attempt_was_silent_and_never_an_older_ones(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.AUTO))
+
+    def hangs_after_writing(restart_count: int, blind: str | None = None) -> Seen:
+        async def seen(world: World, request: WatchRequest) -> WatchResult:
+            cursor = Cursor(restart_count=restart_count, last_output_at=NOON, blind=blind)
+            return (await hangs()(world, request)).model_copy(update={"cursor": cursor})
+
+        return seen
+
+    of_this, of_an_older, unseen = hangs_after_writing(0), hangs_after_writing(0), hangs_after_writing(2, "no log can be read")
+    world.script.extend([of_this, *recovers(), of_an_older, *recovers(checkpoint=140), unseen, *recovers(checkpoint=160), ends()])
+    await the_end_of(env, world)
+    assert [request.silent_since for request in world.diagnosed] == [NOON, None, None]
 
 
 async def test_a_new_attempt_is_diagnosed_by_what_it_wrote_itself(env: WorkflowEnvironment) -> None:

@@ -4,7 +4,7 @@ Standard library only, run by path: under `srun` one process a rank (SLURM_PROCI
 Called by the demo, the end-to-end tests and the benches. Log lines follow Megatron-LM's training.py and checkpointing.py.
 
 The fault file is JSON, one fault or a list, read before each step; removing it heals. Keys:
-  kind          crash | hang | app_bug | slow | kill_self | nan
+  kind          crash | hang | app_bug | slow | kill_self | segfault | nan
   node          only while this node is part of the job (default: always); its first rank is the one that breaks
   rank          the rank that breaks, where it is not the node's first
   at_iteration  not before this iteration (default: at once)
@@ -225,6 +225,8 @@ def break_down(fault: Fault, world: World, journal: Path | None = None) -> NoRet
     if victim in world.ranks:
         if fault.kind == "kill_self":
             os.kill(os.getpid(), signal.SIGKILL)
+        if fault.kind == "segfault":
+            os.kill(os.getpid(), signal.SIGSEGV)
         say(traceback_of(victim, fault.message or ECC))
         for rank in others:
             say(watchdog_line(rank))
