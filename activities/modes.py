@@ -1,4 +1,5 @@
-"""How far Backstay may go for one job: the operator's mode, the job's own wish, and the bound between them. Pure."""
+"""How far Backstay may go for one job: the operator's mode, the job's own wish, and the bound between them; and as in which mode policy
+judges. Pure."""
 
 from activities.configuration import PolicySection
 from activities.records import Mode, OptIn
@@ -24,3 +25,9 @@ def mode_for(opt_in: OptIn, policy: PolicySection) -> tuple[Mode, str | None]:
     if _ORDER.index(wish) > _ORDER.index(highest):
         return highest, f"the comment asks for mode {wish}, policy.highest_mode allows {highest}; that is what holds"
     return wish, None
+
+
+def judged_as(mode: Mode | None) -> Mode | None:
+    """The mode in which policy judges: what is recorded in `observe` is what would be done in `auto`, or it previews another policy.
+    None, where nobody can act at all, stays None."""
+    return Mode.AUTO if mode is Mode.OBSERVE else mode

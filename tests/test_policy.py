@@ -46,7 +46,8 @@ def test_an_unknown_crash_or_hang_is_tried_once_more_where_someone_may_act_on_it
     first = a_situation(symptom=a_symptom(kind), diagnosis=unknown, attribution=NO_BLAME)
     assert recommend(first, POLICY).action is Action.RESTART
     assert recommend(first.model_copy(update={"mode": Mode.APPROVE}), POLICY).action is Action.RESTART
-    assert recommend(first.model_copy(update={"mode": Mode.OBSERVE}), POLICY).action is Action.HOLD
+    assert recommend(first.model_copy(update={"mode": Mode.OBSERVE}), POLICY).action is Action.RESTART
+    assert recommend(first.model_copy(update={"mode": None}), POLICY).action is Action.HOLD, "nobody knows whether it was the first time"
     again = JobHistory(incidents=(a_past_incident(cause="unknown", domain=Domain.UNKNOWN),), restarts=1)
     assert recommend(first.model_copy(update={"history": again}), POLICY).action is Action.HOLD
 
@@ -88,7 +89,7 @@ def test_the_operators_rules_come_first() -> None:
         (When(user=("alice", "bob")), True),
         (When(user="bob"), False),
         (When(domain=(Domain.USER, Domain.HARDWARE)), True),
-        (When(mode=Mode.OBSERVE), False),
+        (When(mode=Mode.APPROVE), False),
         (When(symptom=SymptomKind.HANG), False),
         (When(domain=Domain.HARDWARE, user="bob"), False),
     ],

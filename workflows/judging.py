@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.classify import Classify, ClassifyRequest
     from activities.cluster_desk import ClusterDesk, IncidentReport, PermissionRequest
     from activities.recommend import Proposal, Recommend, RecommendRequest
-    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Milestone, Opinion, Permission, WatchResult
+    from activities.records import ActionRequest, ClusterView, Evidence, Incident, Milestone, Mode, Opinion, Permission, WatchResult
     from workflows.left_alone import no_proposal, unjudged
     from workflows.memory import Memory
     from workflows.state import Stage
@@ -121,6 +121,9 @@ class Judging:
             ),
             otherwise=no_proposal(incident, self._memory.state.mode),
         )
+        if proposal.mode is Mode.OBSERVE and proposal.changes_slurm and view.breaker.tripped_at is not None:
+            # Nobody asks for leave in this mode; where it would be refused, the preview has to say so.
+            proposal = proposal.model_copy(update={"withheld": f"the breaker is tripped: {view.breaker.reason}"})
         self._memory.update(mode=proposal.mode)
         self._memory.change_incident(recommendation=proposal.recommendation)
         recommendation = proposal.recommendation

@@ -59,6 +59,7 @@ from activities.records.watching import (
     Mode,
     OptIn,
     Phase,
+    Placement,
     Progress,
     Signal,
     SignalSource,

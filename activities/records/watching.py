@@ -164,6 +164,7 @@ class Cursor(Record):
         default=(), description="consecutive iterations, up to now, whose loss was NaN or infinite"
     )
     bad_loss_since: AwareDatetime | None = None
+    mode: Mode | None = Field(default=None, description="what would hold for a fault seen now, by the worker that watches")
 
 
 class WatchUntil(StrEnum):
@@ -185,6 +186,17 @@ class WatchEnd(StrEnum):
     FORGOTTEN = "forgotten"  # slurmctld no longer knows the job
     REACHED = "reached"  # the milestone that was asked for
     DEADLINE = "deadline"
+    ACT_LOST = "act_lost"  # Slurm came back with older state, without what Backstay did to the waiting job
+
+
+class Placement(Record):
+    """What Backstay did to the waiting job, and Slurm showed when it was read back. A slurmctld that is killed before it saved its state
+    comes back without it."""
+
+    requeued: bool = Field(default=False, description="the restart is Backstay's own: a count below the attempt's shows it lost")
+    excluded: tuple[str, ...] = Field(default=(), description="nodes written into ExcNodeList")
+    start_given: bool = Field(default=False, description="it was told to start now, or was released")
+    controller_start: str = Field(default="", description="of the slurmctld that was told, as it says")
 
 
 class WatchRequest(Record):
@@ -196,6 +208,9 @@ class WatchRequest(Record):
     checkpoint_before: int | None = Field(default=None, description="checkpoint: the iteration that a new checkpoint must exceed")
     resumed_from: int | None = Field(default=None, description="stepping: the checkpoint it should go on from; a start below it is noted")
     excluded_nodes: tuple[str, ...] = Field(default=(), description="the attempt must not run there; `on_excluded` of the result tells")
+    placement: Placement | None = Field(
+        default=None, description="what Backstay did to the waiting job; where Slurm no longer shows it, the watch ends with `act_lost`"
+    )
     known_symptoms: tuple[SymptomKind, ...] = Field(default=(), description="already reported for this attempt ...")
     known_onset: AwareDatetime | None = Field(default=None, description="... and since when; not reported again until progress resumes")
     cursor: Cursor | None = Field(default=None, description="of an earlier watch of this job; an older attempt's gives file offsets only")
@@ -245,6 +260,7 @@ class Change(Record):
     """What somebody else, or the job itself, did meanwhile."""
 
     kind: ChangeKind
+    by_slurm: bool = Field(default=False, description="no other hand's: Slurm itself had requeued the job off a lost node, and started it")
     at: AwareDatetime
     summary: str = ""
     job: Job | None = None

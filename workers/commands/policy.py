@@ -52,6 +52,7 @@ def _row(spoken: Spoken) -> dict[str, str]:
 def _limits_in_words(section: PolicySection) -> Iterator[str]:
     limits = section.limits
     yield f"mode {section.mode.value}; a job's own comment may ask for {highest_mode(section).value} at most"
+    yield "what is recorded in mode observe is what mode auto would do"
     yield (
         f"restarts of one job: {limits.restarts} in all, {limits.restarts_without_checkpoint} in a row without a new checkpoint, "
         f"{limits.same_cause} for one cause without progress"
