@@ -1,8 +1,14 @@
 """A job's life as its workflow tells it, in every mode, on the time-skipping server."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from temporalio import activity
 from temporalio.testing import WorkflowEnvironment
 
 from activities.configuration import Limits
+from activities.mutation import MutationRequest, MutationResult
 from activities.records import (
     Action,
     ChangeKind,
@@ -14,15 +20,19 @@ from activities.records import (
     Mode,
     Opinion,
     OutcomeState,
+    Progress,
     SymptomKind,
     WatchEnd,
     WatchRequest,
     WatchResult,
     WatchUntil,
 )
+from activities.reschedule import Reschedule
+from activities.slurm.simulated_programs import Exit
 from tests.builders import a_diagnosis, a_judgement, an_application_bug, an_attribution
 from tests.workflows.scripted import (
     ERRORS_END,
+    Seen,
     World,
     a_change,
     crashes,
@@ -263,6 +273,77 @@ async def test_an_attempt_that_ends_well_before_a_checkpoint_is_not_called_recov
     end = await the_end_of(env, world)
     assert end.incidents[0].outcome.state is OutcomeState.NO_PROGRESS
     assert end.incidents[0].outcome.milestones.recovered is None
+
+
+def completes(*, iteration: int | None = None) -> Seen:
+    """The attempt ends with exit code 0, having reported so many iterations."""
+
+    async def seen(world: World, request: WatchRequest) -> WatchResult:
+        world.cluster.end_job(world.job_id, Exit())
+        world.clock.advance(5)
+        result = await ends()(world, request)
+        return result.model_copy(update={"progress": Progress(iteration=iteration)})
+
+    return seen
+
+
+@pytest.mark.parametrize("reached", [1, 2], ids=["no step was seen", "it stepped"])
+async def test_a_restarted_job_without_checkpoints_that_completes_has_recovered(env: WorkflowEnvironment, reached: int) -> None:
+    world = World(policy(Mode.AUTO))
+    steps = [reaches(checkpoint=None)] * reached
+    world.script.extend([crashes(checkpoint=None), *steps, completes()])
+    end = await the_end_of(env, world)
+    [incident] = end.incidents
+    assert (incident.outcome.state, incident.outcome.summary) == (OutcomeState.RECOVERED, "completed after the restart")
+    assert step_names(incident)[-1] == "completed"
+    assert incident.outcome.milestones.recovered is not None
+
+
+@pytest.mark.parametrize(
+    ("iteration", "state", "words"),
+    [
+        (130, OutcomeState.RECOVERED, "completed after the restart, no checkpoint newer than 100 seen"),
+        (None, OutcomeState.NO_PROGRESS, "the job ended (COMPLETED) before it was stepping"),
+    ],
+)
+async def test_one_that_had_checkpoints_must_have_gone_on_from_there(
+    env: WorkflowEnvironment, iteration: int | None, state: OutcomeState, words: str
+) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), reaches(), completes(iteration=iteration)])
+    end = await the_end_of(env, world)
+    assert (end.incidents[0].outcome.state, end.incidents[0].outcome.summary) == (state, words)
+
+
+async def test_a_restart_found_again_by_a_worker_that_was_dead_meanwhile_is_counted_and_its_exclusions_told_missing(
+    env: WorkflowEnvironment,
+) -> None:
+    class DiesInItsFirstTry(World):
+        """What follows the send: the worker is gone, and Slurm's delay is over before another looks."""
+
+        def activities(self) -> Sequence[Callable[..., Any]]:
+            steps = Reschedule(self.cluster, clock=self.clock, pause=self._pause)
+
+            @activity.defn(name="requeue_job")
+            async def dies(request: MutationRequest) -> MutationResult:
+                result = await steps.requeue_job(request)
+                if activity.info().attempt == 1:
+                    self.clock.advance(200)
+                    raise ConnectionError("the worker is gone")
+                return result
+
+            return [*(each for each in super().activities() if each.__name__ != "requeue_job"), dies]
+
+    world = DiesInItsFirstTry(policy(Mode.AUTO))
+    world.script.extend([crashes(), *recovers(), ends()])
+    end = await the_end_of(env, world)
+    [incident] = end.incidents
+    steps = {step.name: step.detail for step in incident.outcome.steps}
+    assert "not repeated" in steps["requeued"]
+    assert steps["superseded"] == "the next attempt is RUNNING already"
+    assert steps["not_excluded"] == "node-002: the exclusion was not written"
+    assert "not by Backstay" not in incident.outcome.summary
+    assert ((await world.now()).restart_count, end.history.restarts) == (1, 1)
 
 
 async def test_a_job_that_is_restarted_healthy_by_someone_is_no_incident(env: WorkflowEnvironment) -> None:
