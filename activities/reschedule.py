@@ -31,7 +31,7 @@ from activities.mutation import (
 )
 from activities.placement import candidates_after_excluding, looks
 from activities.records import Job, JobState, NodeState
-from activities.sending import Sending, Tell, about_to_send, sent_before, told_to_temporal
+from activities.sending import Sending, Tell, about_to_send, told_before, told_to_temporal
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import (
     REQUEUED_HELD,
@@ -113,18 +113,20 @@ class Reschedule:
 
         Raises `SchedulerUnreachable` or `SchedulerUnreadable` when nothing can be known; the caller retries."""
         step = "requeue_job"
-        sent = sent_before(step, request.restart_count)
-        async with heartbeats(sent or step) as beat:
-            return await self._requeue(step, request, sent, beat)
+        sending = Sending(step, request.restart_count, self.now())
+        told = told_before(sending)
+        async with heartbeats(told or step) as beat:
+            return await self._requeue(request, sending, beat, may_have_sent=bool(told))
 
-    async def _requeue(self, step: str, request: MutationRequest, sent: Sending | None, beat: Beat) -> MutationResult:
-        """`sent`: what an earlier try told before it sent."""
+    async def _requeue(self, request: MutationRequest, sending: Sending, beat: Beat, *, may_have_sent: bool) -> MutationResult:
+        """`may_have_sent`: an earlier try told that it would."""
+        step = sending.step
         try:
             job = await self._scheduler.job(request.job_id)
         except JobUnknown as forgotten:
             return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
         if requeued := already_requeued(job, request):
-            if self._is_ours(job, request, sent):
+            if self._is_ours(job, request, may_have_sent=may_have_sent):
                 held = not has_run_since(job, request.restart_count) and await self._held_by_us(job, request)
                 return self._done(step, job, f"{requeued}; not repeated", held=held)
             by_slurm = await self._slurm_requeued(job, request)
@@ -138,7 +140,7 @@ class Reschedule:
         hold = not held_by_a_person and await self._must_hold()
         if hold and not job.state.is_ended:
             await self._mark_hold(request)
-        await about_to_send(Sending(sending=step, restart_count=request.restart_count, at=self.now()), beat, self._tell)
+        await about_to_send(sending, beat, self._tell)
         try:
             await self._scheduler.requeue(request.job_id, hold=hold)
         except JobFinished:
@@ -316,11 +318,11 @@ class Reschedule:
         if job.submitted_at is not None and (left := job.submitted_at + PAST_THE_KILL - self._clock.now()) > timedelta(0):
             await self._pause(min(left, PAST_THE_KILL).total_seconds())
 
-    def _is_ours(self, job: Job, request: MutationRequest, sent: Sending | None) -> bool:
+    def _is_ours(self, job: Job, request: MutationRequest, *, may_have_sent: bool) -> bool:
         """Whether the requeue that the job shows is Backstay's own: read back before, or told before it was sent, and the only one since.
         A try after one of which nothing is known may follow a send as well: then a job that waits in the queue is where the decision wants
         it, whoever put it there; on a first try it is another hand's act."""
-        if request.requeued or (sent is not None and job.restart_count <= request.restart_count + 1):
+        if request.requeued or (may_have_sent and job.restart_count <= request.restart_count + 1):
             return True
         return activity.info().attempt > 1 and not has_run_since(job, request.restart_count)
 

@@ -243,7 +243,7 @@ class Recovery:
         if result.refused and not cancelled:
             # The job is in the queue and may never leave it: a person has to look. Verification overrules this when it runs after all.
             self._story.state(OutcomeState.HELD, result.detail)
-        return Restarted(acted=True, follow=not cancelled, job=result.job, placement=Placement(requeued=request.requeued))
+        return Restarted(acted=True, follow=not cancelled, job=result.job, placement=placement)
 
     async def _mutate(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -213,7 +214,7 @@ async def test_exclusions_that_slurmctld_lost_are_missed_before_the_start_and_wr
     before = site.cluster.saved(site.job_id)
     written = await site.run("exclude_nodes", nodes=("node-002",))
     site.killed_before_it_saved(before)
-    asked = {"nodes": ("node-002",), "requeued": True, "controller_start": written.controller_start}
+    asked: dict[str, Any] = {"nodes": ("node-002",), "requeued": True, "controller_start": written.controller_start}
     for step in ("expedite", "release_job"):
         lost = await site.run(step, **asked, excluded=("node-002",))
         assert (lost.lost, lost.detail) == (Loss.PLACEMENT, "Slurm shows the waiting job without the exclusion of node-002")

@@ -8,7 +8,6 @@ from activities.mutation import (
 )
 from activities.records import JobState
 from activities.reschedule import Reschedule
-from activities.sending import Sending
 from activities.slurm.scheduler import JobFinished, SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import Exit
@@ -50,7 +49,7 @@ async def test_a_requeue_found_again_by_a_worker_that_was_dead_until_the_job_ran
 
 
 async def test_it_is_told_before_it_is_sent_and_not_sent_where_it_cannot_be_told(site: Site) -> None:
-    async def unheard(sending: Sending) -> None:
+    async def unheard(words: str) -> None:
         assert site.did("requeue") == 0
         raise ConnectionError("no Temporal")
 

@@ -1,5 +1,7 @@
 """What a watch that verifies says of a slurmctld that was killed before it saved what Backstay had done."""
 
+from typing import Any
+
 import pytest
 
 from activities.mutation import HOLD_MARK
@@ -34,7 +36,7 @@ ATTEMPT = an_attempt(restart_count=1, nodes=(), started_at=None)
         ({"restart_count": 2, "excluded_nodes": ()}, PLACED, None),
     ],
 )
-def test_what_a_look_no_longer_shows_of_a_placement(job: dict[str, object], placement: Placement, words: str | None) -> None:
+def test_what_a_look_no_longer_shows_of_a_placement(job: dict[str, Any], placement: Placement, words: str | None) -> None:
     seen = a_job(**{"state": JobState.PENDING, "restart_count": 1, "excluded_nodes": ("node-002",), "eligible_at": NOON, **job})
     said = lost_act(seen, ATTEMPT, placement, looked_at=NOON)
     assert (said is None) if words is None else words in (said or "")

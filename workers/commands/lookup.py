@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.cluster_desk import cluster_workflow_id
 from activities.discover import Discover, Discovered
-from activities.records import Cursor, Progress
+from activities.records import Cursor, Mode, Progress
 from workers.commands.errors import BadUsage, CommandFailed
 from workers.commands.facts import decoded, failure_in_words, predecessor_run_id
 from workflows.state import Stage, TrainingJobState
@@ -56,6 +56,15 @@ class Live:
 
     progress: Progress | None = None
     warnings: tuple[str, ...] = ()
+    mode: Mode | None = None
+    """In which a fault seen now would be acted on, by the worker that watches."""
+
+    def corrects(self, state: TrainingJobState) -> TrainingJobState:
+        """The state with the mode that will hold. The workflow knows the one of its last decision, perhaps weeks old; a recommendation that
+        waits was made under it, and stands under it."""
+        if self.mode is None or state.stage is Stage.AWAITING_DECISION:
+            return state
+        return state.model_copy(update={"mode": self.mode})
 
 
 def _quoted(text: str) -> str:
@@ -105,6 +114,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     state = await queried(handle) if ask_worker else None
     if state is not None:
         live = await _live(handle, state.attempt.restart_count) if is_open else Live()
+        state = live.corrects(state)
         return Found(execution.id, state, live.progress or state.progress, (*unwatched(execution.status), *live.warnings))
     state = await _state_in_history(handle)
     if not is_open:
@@ -114,6 +124,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     if stage is not None and stage in Stage.__members__.values():
         state = state.model_copy(update={"stage": Stage(stage)})
     live = await _live(handle, state.attempt.restart_count)
+    state = live.corrects(state)
     return Found(execution.id, state, live.progress or state.progress, (NO_WORKER, *live.warnings), from_worker=False)
 
 
@@ -224,6 +235,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
     """The same from the server's description. `restart_count` is the attempt's: one that still waits to run carries on the cursor of the
     one before, whose progress is not its own. Pure."""
     progress: Progress | None = None
+    mode: Mode | None = None
     warnings: list[str] = []
     for each in pending:
         cursor = _cursor_in(each)
@@ -231,6 +243,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
             has_begun = cursor.progress.phase_since is not None or cursor.progress.iteration is not None
             if has_begun and cursor.restart_count >= restart_count:
                 progress = progress or cursor.progress
+            mode = mode or cursor.mode
             if cursor.blind:
                 warnings.append(cursor.blind)
         # A watch that runs has got over its last failure, perhaps weeks ago; a short step that is tried again has not.
@@ -239,7 +252,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
             tries = "once" if each.attempt <= 2 else f"{each.attempt - 1} times"
             goes_on = "waits for a worker" if cursor is not None else "is tried again"
             warnings.append(f"{each.activity_type.name} failed {tries} and {goes_on}: {failure_in_words(each.last_failure)}")
-    return Live(progress, tuple(dict.fromkeys(warnings)))
+    return Live(progress, tuple(dict.fromkeys(warnings)), mode)
 
 
 async def discovery_troubles(client: Client, cluster: str) -> tuple[str, ...]:
