@@ -7,11 +7,14 @@ import pytest
 from temporalio import activity
 from temporalio.testing import WorkflowEnvironment
 
+from activities.cluster_desk import IncidentReport
 from activities.configuration import Limits
 from activities.mutation import MutationRequest, MutationResult
 from activities.records import (
     Action,
+    Breaker,
     ChangeKind,
+    ClusterView,
     Cursor,
     DecisionKind,
     Domain,
@@ -135,6 +138,33 @@ async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(e
     job = await world.now()
     assert (job.state, job.restart_count, job.excluded_nodes) == (JobState.FAILED, 0, ())
     assert world.permissions_asked == []
+
+
+async def test_observe_previews_what_auto_does_about_a_first_unknown_crash(env: WorkflowEnvironment) -> None:
+    unknown = a_judgement(diagnosis=a_diagnosis("unknown", Domain.UNKNOWN, confidence=0.1, primary=None), attribution=an_attribution())
+    actions = {}
+    for mode in (Mode.OBSERVE, Mode.AUTO):
+        world = World(policy(mode), judgement=unknown)
+        world.script.extend([crashes(), *recovers(), ends()])
+        world.changes.append(a_change(ChangeKind.FORGOTTEN))
+        recommendation = (await the_end_of(env, world)).incidents[0].recommendation
+        assert recommendation is not None
+        actions[mode] = (recommendation.action, recommendation.rule)
+    assert actions[Mode.OBSERVE] == actions[Mode.AUTO] == (Action.RESTART, "unknown-once")
+
+
+async def test_observe_tells_where_the_breaker_would_have_left_it_to_a_person(env: WorkflowEnvironment) -> None:
+    class Tripped(World):
+        @activity.defn
+        async def report_incident(self, report: IncidentReport) -> ClusterView:
+            return ClusterView(breaker=Breaker(tripped_at=self.clock.now(), reason="6 jobs failed within 10 min"))
+
+    world = Tripped(policy(Mode.OBSERVE))
+    world.script.append(crashes())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    outcome = (await the_end_of(env, world)).incidents[0].outcome
+    assert outcome.state is OutcomeState.NOT_ACTED
+    assert "would have left it to a person: the breaker is tripped: 6 jobs failed" in outcome.summary
 
 
 async def test_a_job_whose_user_took_its_comment_back_is_observed_only(env: WorkflowEnvironment) -> None:
