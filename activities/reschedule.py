@@ -29,7 +29,7 @@ from activities.mutation import (
     not_to_be_requeued,
     waits_for_begin_time,
 )
-from activities.placement import candidates_after_excluding, looks
+from activities.placement import candidates_after_excluding, looks, unregistered_nodes
 from activities.records import Job, JobState, NodeState
 from activities.sending import Sending, Tell, about_to_send, told_before, told_to_temporal
 from activities.slurm.clock import Clock
@@ -53,6 +53,11 @@ SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 PAST_THE_KILL = timedelta(seconds=2)
 """slurmd refuses a launch in the whole second in which it killed the job ("Job already killed, do not launch", slurm_cred_revoked), and
 the attempt is lost. SubmitTime is when the requeued job became pending, in whole seconds; measured on 22.05.8."""
+
+PAST_THE_RETURN = timedelta(seconds=5)
+"""From the registration of the nodes with a slurmctld that was restarted to the next start of a job that it may have forgotten to be
+running: until then they end what they run of it. A launch in that moment fails, and Slurm holds the job ("launch failed requeued held",
+measured on 22.05.8)."""
 
 BAD_CONSTRAINTS = "BadConstraints"
 """No set of nodes satisfies the job any more. Slurm shows it with priority 0, which looks like a hold."""
@@ -121,6 +126,7 @@ class Reschedule:
     async def _requeue(self, request: MutationRequest, sending: Sending, beat: Beat, *, may_have_sent: bool) -> MutationResult:
         """`may_have_sent`: an earlier try told that it would."""
         step = sending.step
+        start = (await self._scheduler.settings()).controller_start
         try:
             job = await self._scheduler.job(request.job_id)
         except JobUnknown as forgotten:
@@ -128,7 +134,7 @@ class Reschedule:
         if requeued := already_requeued(job, request):
             if self._is_ours(job, request, may_have_sent=may_have_sent):
                 held = not has_run_since(job, request.restart_count) and await self._held_by_us(job, request)
-                return self._done(step, job, f"{requeued}; not repeated", held=held)
+                return self._done(step, job, f"{requeued}; not repeated", held=held, start=start)
             by_slurm = await self._slurm_requeued(job, request)
             return self._superseded(step, job, requeued).model_copy(update={"by_slurm": by_slurm})
         if not_to_be := not_to_be_requeued(job, request):
@@ -144,7 +150,9 @@ class Reschedule:
         try:
             await self._scheduler.requeue(request.job_id, hold=hold)
         except JobFinished:
-            # Between two states ("already completing or completed"): Slurm takes it a moment later. Temporal retries.
+            # Between two states ("already completing or completed"): Slurm takes it a moment later. Temporal retries, and nothing was done.
+            beat.says = step
+            activity.heartbeat(step)
             raise
         except SchedulerRefused as refusal:
             return await self._refused_or_done(step, request, str(refusal))
@@ -154,7 +162,7 @@ class Reschedule:
         job = await self._scheduler.job(request.job_id)
         if not already_requeued(job, request):
             raise RequeueNotSeen(f"job {request.job_id}: requeue was accepted, but the job is still {job.state}; looking again")
-        return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold)
+        return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold, start=start)
 
     @activity.defn
     @answering
@@ -237,6 +245,7 @@ class Reschedule:
         if start and start == request.controller_start and waits_for_begin_time(job, self._clock.now()):
             return self._superseded(step, job, f"another hand lets the job begin at {job.eligible_at:%Y-%m-%d %H:%M:%S} UTC")
         await self._past_the_second_of_its_kill(job)
+        await self._past_the_return_of_slurmctld(request, start)
         await self._scheduler.start_now(request.job_id)
         job = await self._scheduler.job(request.job_id)
         if waits_for_begin_time(job, self._clock.now()):
@@ -259,6 +268,7 @@ class Reschedule:
             return self._superseded(step, job, f"someone else holds the job ({job.reason})")
         if job.is_held:
             await self._past_the_second_of_its_kill(job)
+            await self._past_the_return_of_slurmctld(request, start)
             await self._scheduler.release(request.job_id)
             job = await self._scheduler.job(request.job_id)
             if job.is_held:
@@ -317,6 +327,14 @@ class Reschedule:
     async def _past_the_second_of_its_kill(self, job: Job) -> None:
         if job.submitted_at is not None and (left := job.submitted_at + PAST_THE_KILL - self._clock.now()) > timedelta(0):
             await self._pause(min(left, PAST_THE_KILL).total_seconds())
+
+    async def _past_the_return_of_slurmctld(self, request: MutationRequest, start: str) -> None:
+        if not request.controller_start or start == request.controller_start:
+            return
+        async for job, nodes in looks(self._scheduler, partial(self._scheduler.job, request.job_id), clock=self._clock, pause=self._pause):
+            if not unregistered_nodes(job, nodes):
+                break
+        await self._pause(PAST_THE_RETURN.total_seconds())
 
     def _is_ours(self, job: Job, request: MutationRequest, *, may_have_sent: bool) -> bool:
         """Whether the requeue that the job shows is Backstay's own: read back before, or told before it was sent, and the only one since.

@@ -131,7 +131,7 @@ class Recovery:
                 self._story.step("requeued", requeued.detail, at=requeued.at, reaches=Milestone.ACTED)
             asked = asked.model_copy(update={"requeued": ours})
             try:
-                placed = await self._place(incident, asked, held=requeued.held)
+                placed = await self._place(incident, asked, held=requeued.held, start=requeued.controller_start)
             except asyncio.CancelledError:
                 # Whoever cancels this workflow wants no more of Backstay, and would not look for a hold of its.
                 if requeued.held:
@@ -139,6 +139,7 @@ class Recovery:
                 raise
             if placed.lost is not Loss.REQUEUE:
                 return replace(placed, acted=ours)
+            request = request.model_copy(update={"controller_start": placed.placement.controller_start})
             if self._losses > MOST_LOSSES:
                 self._story.state(OutcomeState.FAILED, f"slurmctld came back {self._losses} times without the requeue")
                 return replace(placed, acted=ours, follow=False)
@@ -149,25 +150,26 @@ class Recovery:
         request = request.model_copy(update={"requeued": before.acted, "controller_start": before.placement.controller_start})
         placed = await self._place(incident, request, held=False) if self._may_do_again() else Restarted(acted=before.acted, follow=True)
         if placed.lost is Loss.REQUEUE:
-            placed = await self.restart(incident, request.model_copy(update={"controller_start": ""}))
+            placed = await self.restart(incident, request)
         return replace(placed, acted=before.acted or placed.acted, placed=before.placed or placed.placed)
 
     def _may_do_again(self) -> bool:
         self._losses += 1
         return self._losses <= MOST_LOSSES
 
-    async def _place(self, incident: Incident, request: MutationRequest, *, held: bool) -> Restarted:
-        """Once it is back in the queue: exclude, then let it go; again where slurmctld lost that in between."""
+    async def _place(self, incident: Incident, request: MutationRequest, *, held: bool, start: str = "") -> Restarted:
+        """Once it is back in the queue: exclude, then let it go; again where slurmctld lost that in between. `start`: of the slurmctld that
+        took the requeue."""
         while True:
-            placed = await self._place_once(incident, request, held=held)
+            placed = await self._place_once(incident, request, held=held, start=start)
             if placed.lost is None:
                 return placed
             if not self._may_do_again() or placed.lost is Loss.REQUEUE:
                 return placed
             request = request.model_copy(update={"controller_start": placed.placement.controller_start})
 
-    async def _place_once(self, incident: Incident, request: MutationRequest, *, held: bool) -> Restarted:
-        placement = Placement(requeued=request.requeued)
+    async def _place_once(self, incident: Incident, request: MutationRequest, *, held: bool, start: str) -> Restarted:
+        placement = Placement(requeued=request.requeued, controller_start=start or request.controller_start)
         pending = await self._mutate(Reschedule.confirm_pending, request, within=PENDING_WITHIN)
         if pending is None or not pending.done:
             return self._gone_on(pending, request, placement, held=held)
@@ -181,12 +183,14 @@ class Recovery:
             if excluded is not None:
                 self._story.step("excluded" if excluded.done else "exclusion_refused", excluded.detail)
                 written = tuple(node for node in request.nodes if node in excluded.excluded_nodes)
-                placement = placement.model_copy(update={"excluded": written, "controller_start": excluded.controller_start})
+                started = excluded.controller_start or placement.controller_start
+                placement = placement.model_copy(update={"excluded": written, "controller_start": started})
         asked = request.model_copy(update={"excluded": placement.excluded})
         last = await self._mutate(Reschedule.release_job if held else Reschedule.expedite, asked)
         if last is None or not last.done:
             return self._gone_on(last, request, placement, held=held)
-        placement = placement.model_copy(update={"start_given": True, "controller_start": last.controller_start})
+        started = last.controller_start or placement.controller_start
+        placement = placement.model_copy(update={"start_given": True, "controller_start": started})
         self._story.step("released" if held else "expedited", last.detail, reaches=Milestone.ACTED)
         drain = incident.recommendation.drain_nodes if incident.recommendation is not None else ()
         if drain and not self._drained:

@@ -12,6 +12,7 @@ from activities.mutation import (
     Loss,
 )
 from activities.records import JobFlag, JobState, NodeState
+from activities.reschedule import PAST_THE_RETURN
 from activities.slurm.simulated import SimulatedCluster
 from tests.reschedule.site import Site, Witness
 
@@ -243,6 +244,17 @@ async def test_a_start_time_that_slurmctld_lost_is_given_again_and_one_that_a_pe
     site.killed_before_it_saved(site.cluster.saved(site.job_id))
     assert (await site.run("expedite", requeued=True, controller_start=start)).done
     assert (await site.job()).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("step", ["expedite", "release_job"])
+async def test_a_restarted_slurmctld_gets_time_to_end_what_it_had_forgotten_before_the_job_is_started_again(step: str) -> None:
+    delay = timedelta(seconds=121 if step == "expedite" else 5)
+    site = await Site(requeue_delay=delay).submit().fail().requeued()
+    start = (await site.cluster.settings()).controller_start
+    site.cluster.come_back_with(site.cluster.saved(site.job_id))
+    back = site.clock.now()
+    assert (await site.run(step, requeued=True, controller_start=start)).done
+    assert site.clock.now() >= back + timedelta(seconds=3) + PAST_THE_RETURN
 
 
 async def test_a_hold_of_ours_that_came_back_without_its_mark_is_marked_and_told() -> None:
