@@ -6,6 +6,7 @@ Used by every step that the workflows give a heartbeat timeout; the long watches
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
 from typing import TypeVar
@@ -25,19 +26,27 @@ def beat_every(heartbeat_timeout: timedelta | None) -> timedelta:
     return LONGEST_GAP if not heartbeat_timeout else min(LONGEST_GAP, heartbeat_timeout / BEATS_A_TIMEOUT)
 
 
+@dataclass
+class Beat:
+    """What the next heartbeats say; whoever tries again after a death finds the last of it."""
+
+    says: object
+
+
 @asynccontextmanager
-async def heartbeats(what: str) -> AsyncIterator[None]:
-    """Heartbeats `what` every few seconds while the block runs."""
+async def heartbeats(what: object) -> AsyncIterator[Beat]:
+    """Heartbeats `what` every few seconds while the block runs, or what the block says instead."""
     every = beat_every(activity.info().heartbeat_timeout).total_seconds()
+    told = Beat(what)
 
     async def beat() -> None:
         while True:
-            activity.heartbeat(what)
+            activity.heartbeat(told.says)
             await asyncio.sleep(every)
 
     beating = asyncio.create_task(beat())
     try:
-        yield
+        yield told
     finally:
         beating.cancel()
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from activities.records import Action, Domain, Mode, SymptomKind
 
@@ -143,7 +143,15 @@ class When(Section):
     )
     partition: tuple[str, ...] | str | None = None
     user: tuple[str, ...] | str | None = None
-    mode: tuple[Mode, ...] | Mode | None = None
+    mode: tuple[Mode, ...] | Mode | None = Field(None, description="approve, auto; what is recorded in observe is what auto would do")
+
+    @field_validator("mode")
+    @classmethod
+    def _previews(cls, mode: tuple[Mode, ...] | Mode | None) -> tuple[Mode, ...] | Mode | None:
+        """A rule for `observe` alone would preview what no other mode does."""
+        if mode is Mode.OBSERVE or (isinstance(mode, tuple) and Mode.OBSERVE in mode):
+            raise ValueError("observe is no condition of a rule: it records what auto would do; name approve or auto, or leave mode out")
+        return mode
 
 
 class Rule(Section):

@@ -13,9 +13,10 @@ from typing import TypeVar
 from temporalio import activity
 
 from activities.beat import LONGEST_GAP
-from activities.configuration import WatchSection
+from activities.configuration import PolicySection, WatchSection
 from activities.logs.paths import LogRoots
 from activities.logs.progress import ProgressPatternRefused, ProgressReader
+from activities.modes import mode_now
 from activities.records import Change, ChangeRequest, Cursor, OptIn, WatchRequest, WatchResult
 from activities.slurm.feed import Feed
 from activities.watching.attempt import AttemptWatch
@@ -40,6 +41,7 @@ class Detect:
         feed: Feed,
         roots: LogRoots,
         watch: WatchSection,
+        policy: PolicySection | None = None,
         engine: FatalLines | None = None,
         clock: Callable[[], datetime] = utc_now,
         heartbeat_every: timedelta = LONGEST_GAP,
@@ -49,6 +51,7 @@ class Detect:
             feed: the worker's one `squeue` per poll.
             roots: where logs and checkpoints may be opened.
             watch: how patient to be.
+            policy: by which a fault seen now would be acted on; the heartbeat tells the mode.
             engine: tells fatal lines; without one, only Slurm and silence tell a crash.
             clock: timezone-aware UTC now; the same clock the feed stamps its snapshots with.
             heartbeat_every: how old the cursor may be that another worker goes on from; well under the heartbeat timeout.
@@ -56,6 +59,7 @@ class Detect:
         self._feed = feed
         self._roots = roots
         self._section = watch
+        self._policy = policy
         self._engine = engine
         self._clock = clock
         self._heartbeat_every = heartbeat_every
@@ -99,12 +103,18 @@ class Detect:
                         return found
                     post.restless = looks_soon()
                     if heart.is_due():
-                        activity.heartbeat(watch.cursor(now))
+                        activity.heartbeat(self._told(watch, now))
                     await post.wait()
             except asyncio.CancelledError:
                 # The worker stops or the workflow has moved on: whoever watches next goes on from here.
-                activity.heartbeat(watch.cursor(self._clock()))
+                activity.heartbeat(self._told(watch, self._clock()))
                 raise
+
+    def _told(self, watch: AttemptWatch, now: datetime) -> Cursor:
+        """Where the watch stands, and in which mode a fault would find it: by this worker's configuration, which may not be the one that
+        the job was first seen under."""
+        mode = mode_now(watch.job, self._section, self._policy) if watch.job is not None and self._policy is not None else None
+        return watch.cursor(now).model_copy(update={"mode": mode})
 
     async def _take_in(self, watch: AttemptWatch, post: Post, user_pattern: str | None) -> None:
         if post.snapshot is not None:

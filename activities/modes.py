@@ -1,7 +1,9 @@
-"""How far Backstay may go for one job: the operator's mode, the job's own wish, and the bound between them. Pure."""
+"""How far Backstay may go for one job: the operator's mode, the job's own wish, and the bound between them; and as in which mode policy
+judges. Pure."""
 
-from activities.configuration import PolicySection
-from activities.records import Mode, OptIn
+from activities.configuration import PolicySection, WatchSection
+from activities.optin import opted_in
+from activities.records import Job, Mode, OptIn
 
 _ORDER = tuple(Mode)
 
@@ -24,3 +26,16 @@ def mode_for(opt_in: OptIn, policy: PolicySection) -> tuple[Mode, str | None]:
     if _ORDER.index(wish) > _ORDER.index(highest):
         return highest, f"the comment asks for mode {wish}, policy.highest_mode allows {highest}; that is what holds"
     return wish, None
+
+
+def mode_now(job: Job, watch: WatchSection, policy: PolicySection) -> Mode:
+    """The mode that holds for a fault of this job seen now, by what its comment says at this moment: a user who takes `backstay` out of it,
+    or asks for less, is obeyed."""
+    said = opted_in(job, watch)
+    return mode_for(said, policy)[0] if said.opted_in else Mode.OBSERVE
+
+
+def judged_as(mode: Mode | None) -> Mode | None:
+    """The mode in which policy judges: what is recorded in `observe` is what would be done in `auto`, or it previews another policy.
+    None, where nobody can act at all, stays None."""
+    return Mode.AUTO if mode is Mode.OBSERVE else mode

@@ -15,9 +15,10 @@ from ruamel.yaml import YAML
 
 from activities.configuration import PolicySection, Rule, When
 from activities.diagnosis.causes import UNKNOWN, causes
+from activities.modes import judged_as
 from activities.opinions.weighing import agree
 from activities.policy_guards import Draft, Situation, apply_guards, expiry_of, suspect_nodes
-from activities.records import Action, Domain, Judgement, Mode, Recommendation, SymptomKind
+from activities.records import Action, Domain, JobState, Judgement, Mode, Recommendation, SymptomKind
 
 __all__ = ["Situation", "Spoken", "default_rules", "in_words", "recommend", "suspect_nodes"]
 
@@ -54,6 +55,8 @@ def recommend(situation: Situation, policy: PolicySection, rules: Sequence[Rule]
     )
     draft = Draft(action=rule.do, rule=name, why=_sentence(situation, rule), needs_approval=rule.needs_approval)
     draft = apply_guards(draft, situation, policy, without_suspects=Action(rule.without_suspects))
+    if draft.action in (Action.RESTART, Action.RESTART_EXCLUDING) and (begins := _begins_by_itself(situation)):
+        draft = draft.model_copy(update={"why": f"{draft.why}; {begins}"})
 
     judgement = Judgement(symptom=situation.symptom.kind, diagnosis=situation.diagnosis, attribution=situation.attribution)
     agreement = agree(judgement, situation.opinions, action=draft.action)
@@ -92,6 +95,16 @@ def _sentence(situation: Situation, rule: Rule) -> str:
     return f"{fact.rstrip('. ')} ({diagnosis.cause}, confidence {diagnosis.confidence:.2f}): {why}"
 
 
+def _begins_by_itself(situation: Situation) -> str:
+    """How long there is to decide on a job that was requeued before anyone could: off a lost node Slurm itself does that."""
+    job = situation.job
+    if job.state is not JobState.PENDING or job.restart_count <= situation.restart_count or job.is_held or job.eligible_at is None:
+        return ""
+    if job.eligible_at <= situation.now:
+        return ""
+    return f"it waits in the queue already, and Slurm starts it by itself from {job.eligible_at:%H:%M:%S} UTC on"
+
+
 # ------------------------------------------------------------------------------------------------ matching
 
 
@@ -116,7 +129,7 @@ def _matches(when: When, situation: Situation, policy: PolicySection) -> bool:
         _any_of(when.domain, [diagnosis.domain])
         and _any_of(when.cause, [diagnosis.cause])
         and _any_of(when.symptom, [situation.symptom.kind])
-        and _any_of(when.mode, [situation.mode])
+        and _any_of(when.mode, [judged_as(situation.mode)])
         and _any_of(when.partition, job.partition.split(","))
         and _any_of(when.user, [job.user])
         and _compares(when.confidence, diagnosis.confidence)

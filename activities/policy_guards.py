@@ -52,7 +52,9 @@ class Situation(Record):
     nodes: tuple[Node, ...] = ()
     """The cluster's nodes now; empty: not known."""
     progress: Progress = Progress()
-    mode: Mode = Mode.OBSERVE
+    mode: Mode | None = None
+    """None: no watched job stands behind it, as where logs are diagnosed afterwards. Whether it is the first time is not known then, and
+    rules that name a mode do not hold."""
     now: AwareDatetime
     min_job_age: timedelta | None = None
     incident_id: str = ""

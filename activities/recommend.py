@@ -12,8 +12,7 @@ from temporalio import activity
 
 from activities.beat import beating
 from activities.configuration import Configuration
-from activities.modes import mode_for
-from activities.optin import opted_in
+from activities.modes import mode_now
 from activities.placement import looks, nodes_of_partition
 from activities.policy import Situation, recommend, suspect_nodes
 from activities.records import (
@@ -85,7 +84,7 @@ class Recommend:
     def _propose(self, request: RecommendRequest, job: Job, nodes: tuple[Node, ...], settings: SchedulerSettings) -> Proposal:
         policy = self._configuration.policy
         incident = request.incident
-        mode = self._mode_now(job)
+        mode = mode_now(job, self._configuration.watch, policy)
         situation = Situation(
             symptom=incident.symptom,
             diagnosis=incident.diagnosis,
@@ -116,11 +115,6 @@ class Recommend:
             spare_nodes=policy.limits.spare_nodes,
             partition_nodes=len(nodes_of_partition(job, nodes)),
         )
-
-    def _mode_now(self, job: Job) -> Mode:
-        """By what the job's comment says at this moment: a user who takes `backstay` out of it, or asks for less, is obeyed."""
-        said = opted_in(job, self._configuration.watch)
-        return mode_for(said, self._configuration.policy)[0] if said.opted_in else Mode.OBSERVE
 
     async def _fresh(self, job: Job) -> Job:
         """The job as it is now; one that Slurm has forgotten is judged by its last look."""

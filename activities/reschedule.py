@@ -12,7 +12,7 @@ from functools import partial, wraps
 
 from temporalio import activity
 
-from activities.beat import beating
+from activities.beat import Beat, beating, heartbeats
 from activities.mutation import (
     DRAIN_PREFIX,
     HOLD_MARK,
@@ -26,9 +26,13 @@ from activities.mutation import (
     already_requeued,
     carries_our_mark,
     has_run_since,
+    lost_since,
+    not_to_be_requeued,
+    waits_for_begin_time,
 )
-from activities.placement import candidates_after_excluding, looks
+from activities.placement import candidates_after_excluding, looks, unregistered_nodes
 from activities.records import Job, JobState, NodeState
+from activities.sending import Sending, Tell, about_to_send, told_before, told_to_temporal
 from activities.slurm.clock import Clock
 from activities.slurm.scheduler import (
     REQUEUED_HELD,
@@ -47,6 +51,11 @@ SHORTEST_USEFUL_DELAY = timedelta(seconds=15)
 PAST_THE_KILL = timedelta(seconds=2)
 """slurmd refuses a launch in the whole second in which it killed the job ("Job already killed, do not launch", slurm_cred_revoked), and
 the attempt is lost. SubmitTime is when the requeued job became pending, in whole seconds; measured on 22.05.8."""
+
+PAST_THE_RETURN = timedelta(seconds=5)
+"""From the registration of the nodes with a slurmctld that was restarted to the next start of a job that it may have forgotten to be
+running: until then they end what they run of it. A launch in that moment fails, and Slurm holds the job ("launch failed requeued held",
+measured on 22.05.8)."""
 
 BAD_CONSTRAINTS = "BadConstraints"
 """No set of nodes satisfies the job any more. Slurm shows it with priority 0, which looks like a hold."""
@@ -82,40 +91,52 @@ def answering(step: Mutation) -> Mutation:
 class Reschedule:
     """The mutations. One instance a worker."""
 
-    def __init__(self, scheduler: Scheduler, *, clock: Clock, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """`pause` waits so many seconds between two looks at a job (tests pass one that turns a simulated clock)."""
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        clock: Clock,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        tell: Tell = told_to_temporal,
+    ) -> None:
+        """`pause` waits so many seconds between two looks at a job (tests pass one that turns a simulated clock); `tell` keeps what is
+        about to be sent where it outlives this worker."""
         self._scheduler = scheduler
         self._clock = clock
         self._pause = pause
+        self._tell = tell
 
     def now(self) -> datetime:
         return self._clock.now()
 
     @activity.defn
-    @beating
     @answering
     async def requeue_job(self, request: MutationRequest) -> MutationResult:
         """Ends what still runs and puts the job back in the queue, once.
 
         Raises `SchedulerUnreachable` or `SchedulerUnreadable` when nothing can be known; the caller retries."""
         step = "requeue_job"
-        # A second try may follow a send whose answer was lost with its worker. Then a job that waits in the queue is
-        # where the decision wants it, whoever put it there; on a first try it is another hand's act.
-        may_have_sent = activity.info().attempt > 1
+        sending = Sending(step, request.restart_count, self.now())
+        told = told_before(sending)
+        async with heartbeats(told or step) as beat:
+            return await self._requeue(request, sending, beat, may_have_sent=bool(told))
+
+    async def _requeue(self, request: MutationRequest, sending: Sending, beat: Beat, *, may_have_sent: bool) -> MutationResult:
+        """`may_have_sent`: an earlier try told that it would."""
+        step = sending.step
+        start = (await self._scheduler.settings()).controller_start
         try:
             job = await self._scheduler.job(request.job_id)
         except JobUnknown as forgotten:
             return self._refused(step, f"Slurm no longer knows the job: {forgotten}")
         if requeued := already_requeued(job, request):
-            if may_have_sent and not has_run_since(job, request.restart_count):
-                held = carries_our_mark(job) or (job.reason == REQUEUED_HELD and await self._must_hold())
-                if held and not carries_our_mark(job):
-                    await self._mark_hold(request)
-                return self._done(step, job, f"{requeued}; not repeated", held=held)
+            if self._is_ours(job, request, may_have_sent=may_have_sent):
+                held = not has_run_since(job, request.restart_count) and await self._held_by_us(job, request)
+                return self._done(step, job, f"{requeued}; not repeated", held=held, start=start)
             by_slurm = await self._slurm_requeued(job, request)
             return self._superseded(step, job, requeued).model_copy(update={"by_slurm": by_slurm})
-        if not_to_be := self._not_to_be_requeued(step, job, request):
-            return not_to_be
+        if not_to_be := not_to_be_requeued(job, request):
+            return self._superseded(step, job, not_to_be.superseded) if not_to_be.superseded else self._refused(step, not_to_be.refused)
         if job.may_requeue is False:
             await self._scheduler.permit_requeue(request.job_id)
         # What a person holds stays in the queue by itself; a hold of ours on top of theirs would be released with it.
@@ -123,10 +144,13 @@ class Reschedule:
         hold = not held_by_a_person and await self._must_hold()
         if hold and not job.state.is_ended:
             await self._mark_hold(request)
+        await about_to_send(sending, beat, self._tell)
         try:
             await self._scheduler.requeue(request.job_id, hold=hold)
         except JobFinished:
-            # Between two states ("already completing or completed"): Slurm takes it a moment later. Temporal retries.
+            # Between two states ("already completing or completed"): Slurm takes it a moment later. Temporal retries, and nothing was done.
+            beat.says = step
+            activity.heartbeat(step)
             raise
         except SchedulerRefused as refusal:
             return await self._refused_or_done(step, request, str(refusal))
@@ -136,7 +160,7 @@ class Reschedule:
         job = await self._scheduler.job(request.job_id)
         if not already_requeued(job, request):
             raise RequeueNotSeen(f"job {request.job_id}: requeue was accepted, but the job is still {job.state}; looking again")
-        return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold)
+        return self._done(step, job, f"requeued; restarts {job.restart_count}", held=hold, start=start)
 
     @activity.defn
     @answering
@@ -148,11 +172,14 @@ class Reschedule:
         while True:
             job = await self._scheduler.job(request.job_id)
             if job.state is JobState.PENDING and not job.is_ending:
-                return self._done(step, job, f"pending ({job.reason or 'no reason given'})", held=carries_our_mark(job))
+                held = await self._held_by_us(job, request) if request.requeued else carries_our_mark(job)
+                return self._done(step, job, f"pending ({job.reason or 'no reason given'})", held=held)
             if job.state is JobState.CANCELLED:
                 return self._superseded(step, job, "someone cancelled the job")
             if has_run_since(job, request.restart_count):
                 return self._superseded(step, job, f"the next attempt is {job.state} already")
+            if lost := self._lost(step, job, request):
+                return lost
             activity.heartbeat(f"{job.state} {' '.join(job.flags)}".strip())
             await self._pause(LOOK_EVERY.total_seconds())
 
@@ -165,7 +192,10 @@ class Reschedule:
         Slurm *replaces* the list and refuses all of it for one unknown name, so: read, unite, drop unknown names,
         count, write, read back. Too few nodes left is a refusal with the numbers; nothing is changed then."""
         step = "exclude_nodes"
+        start = (await self._scheduler.settings()).controller_start  # before the write: one that starts in between may have lost it
         async for job, nodes in looks(self._scheduler, partial(self._scheduler.job, request.job_id), clock=self._clock, pause=self._pause):
+            if lost := self._lost(step, job, request):
+                return lost
             if job.state is not JobState.PENDING:
                 return self._superseded(step, job, f"the job is {job.state}; exclusions can be written while it waits only")
             known = {node.name for node in nodes}
@@ -173,7 +203,10 @@ class Reschedule:
             dropped = sorted((set(job.excluded_nodes) | set(request.nodes)) - known)
             note = f"; dropped unknown names {', '.join(dropped)}" if dropped else ""
             if set(wanted) == set(job.excluded_nodes):
-                return self._done(step, job, f"{', '.join(wanted) or 'nothing'} excluded already{note}", excluded=wanted)
+                return self._done(step, job, f"{', '.join(wanted) or 'nothing'} excluded already{note}", excluded=wanted, start=start)
+            if start and start == request.controller_start:
+                lifted = ", ".join(sorted(set(wanted) - set(job.excluded_nodes)))
+                return self._superseded(step, job, f"another hand lifted the exclusion of {lifted}, which is not written again")
             left = candidates_after_excluding(job, nodes, excluding=wanted, spare_nodes=request.spare_nodes)
             if left.enough:
                 break
@@ -189,7 +222,7 @@ class Reschedule:
         job = await self._scheduler.job(request.job_id)
         if not set(request.nodes) & known <= set(job.excluded_nodes):
             raise ExclusionNotSeen(f"job {request.job_id}: ExcNodeList reads {','.join(job.excluded_nodes) or 'empty'} after the update")
-        return self._done(step, job, f"excluded {', '.join(added)}{note}", excluded=job.excluded_nodes)
+        return self._done(step, job, f"excluded {', '.join(added)}{note}", excluded=job.excluded_nodes, start=start)
 
     @activity.defn
     @beating
@@ -197,24 +230,29 @@ class Reschedule:
     async def expedite(self, request: MutationRequest) -> MutationResult:
         """`StartTime=now`, only once PENDING: gives back the requeue delay. A job that runs already needs none."""
         step = "expedite"
+        start = (await self._scheduler.settings()).controller_start
         job = await self._scheduler.job(request.job_id)
         if has_run_since(job, request.restart_count):
             return self._done(step, job, f"already {job.state}")
+        if lost := self._lost(step, job, request):
+            return lost
         if job.state is not JobState.PENDING or job.is_ending:
             return self._superseded(step, job, f"the job is {job.state}")
         if job.reason == BAD_CONSTRAINTS:
             return self._refused(step, NO_NODES_FOUND, job=job)
         if job.is_held:
             return self._superseded(step, job, f"someone holds the job ({job.reason})")
+        if start and start == request.controller_start and waits_for_begin_time(job, self._clock.now()):
+            return self._superseded(step, job, f"another hand lets the job begin at {job.eligible_at:%Y-%m-%d %H:%M:%S} UTC")
         await self._past_the_second_of_its_kill(job)
+        await self._past_the_return_of_slurmctld(request, start)
         await self._scheduler.start_now(request.job_id)
         job = await self._scheduler.job(request.job_id)
-        late = job.eligible_at is not None and job.eligible_at > self._clock.now() + timedelta(seconds=5)
-        if job.state is JobState.PENDING and late:
+        if waits_for_begin_time(job, self._clock.now()):
             raise ExpediteNotSeen(f"job {request.job_id}: still not eligible before {job.eligible_at} after StartTime=now")
         if job.reason == BAD_CONSTRAINTS:  # told only once the job is eligible
             return self._refused(step, NO_NODES_FOUND, job=job)
-        return self._done(step, job, f"start time set to now; {job.state} {job.reason}".rstrip())
+        return self._done(step, job, f"start time set to now; {job.state} {job.reason}".rstrip(), start=start)
 
     @activity.defn
     @beating
@@ -222,11 +260,15 @@ class Reschedule:
     async def release_job(self, request: MutationRequest) -> MutationResult:
         """Releases a hold of ours, gives what is left of the requeue delay back and takes our mark away. A hold of another hand stays."""
         step = "release_job"
+        start = (await self._scheduler.settings()).controller_start
         job = await self._scheduler.job(request.job_id)
+        if lost := self._lost(step, job, request):
+            return lost
         if not carries_our_mark(job) and job.is_held:
             return self._superseded(step, job, f"someone else holds the job ({job.reason})")
         if job.is_held:
             await self._past_the_second_of_its_kill(job)
+            await self._past_the_return_of_slurmctld(request, start)
             await self._scheduler.release(request.job_id)
             job = await self._scheduler.job(request.job_id)
             if job.is_held:
@@ -236,7 +278,7 @@ class Reschedule:
             job = await self._scheduler.job(request.job_id)
         if carries_our_mark(job):
             await self._scheduler.set_admin_comment(request.job_id, "")
-        return self._done(step, job, "released")
+        return self._done(step, job, "released", start=start)
 
     @activity.defn
     @beating
@@ -286,6 +328,35 @@ class Reschedule:
         if job.submitted_at is not None and (left := job.submitted_at + PAST_THE_KILL - self._clock.now()) > timedelta(0):
             await self._pause(min(left, PAST_THE_KILL).total_seconds())
 
+    async def _past_the_return_of_slurmctld(self, request: MutationRequest, start: str) -> None:
+        if not request.controller_start or start == request.controller_start:
+            return
+        async for job, nodes in looks(self._scheduler, partial(self._scheduler.job, request.job_id), clock=self._clock, pause=self._pause):
+            if not unregistered_nodes(job, nodes):
+                break
+        await self._pause(PAST_THE_RETURN.total_seconds())
+
+    def _is_ours(self, job: Job, request: MutationRequest, *, may_have_sent: bool) -> bool:
+        """Whether the requeue that the job shows is Backstay's own: read back before, or told before it was sent, and the only one since.
+        A try after one of which nothing is known may follow a send as well: then a job that waits in the queue is where the decision wants
+        it, whoever put it there; on a first try it is another hand's act."""
+        if request.requeued or (may_have_sent and job.restart_count <= request.restart_count + 1):
+            return True
+        return activity.info().attempt > 1 and not has_run_since(job, request.restart_count)
+
+    def _lost(self, step: str, job: Job, request: MutationRequest) -> MutationResult | None:
+        if (found := lost_since(job, request)) is None:
+            return None
+        loss, what = found
+        return MutationResult(step=step, at=self.now(), lost=loss, detail=what, job=job)
+
+    async def _held_by_us(self, job: Job, request: MutationRequest) -> bool:
+        """Whether the hold of a job that we requeued is ours; one that lost its mark, or never got it, is marked."""
+        held = carries_our_mark(job) or (job.reason == REQUEUED_HELD and await self._must_hold())
+        if held and not carries_our_mark(job):
+            await self._mark_hold(request)
+        return held
+
     async def _mark_hold(self, request: MutationRequest) -> None:
         await self._scheduler.set_admin_comment(request.job_id, f"{HOLD_MARK} {request.incident_id}")
 
@@ -302,25 +373,13 @@ class Reschedule:
         settings: SchedulerSettings = await self._scheduler.settings()
         return settings.requeue_delay is not None and settings.requeue_delay < SHORTEST_USEFUL_DELAY
 
-    def _not_to_be_requeued(self, step: str, job: Job, request: MutationRequest) -> MutationResult | None:
-        """Why a job that nobody has requeued yet is not requeued by us either; None where nothing speaks against it."""
-        if job.state is JobState.CANCELLED:
-            return self._superseded(step, job, "someone cancelled the job")
-        if job.state is JobState.COMPLETED and not job.derived_exit_code:
-            return self._superseded(step, job, "the job has completed")
-        if job.is_batch is not True:
-            return self._refused(step, "not a batch job: Slurm cannot requeue srun or salloc allocations")
-        if job.may_requeue is False and not request.override_no_requeue:
-            return self._refused(step, "submitted with --no-requeue, and policy.override_no_requeue is off")
-        if job.may_requeue is False and job.state.is_ended:
-            return self._refused(step, "submitted with --no-requeue, and Slurm takes Requeue=1 only before a job ends; resubmit it")
-        return None
-
     async def _slurm_requeued(self, job: Job, request: MutationRequest) -> bool:
-        """Slurm itself requeues the jobs of a node it gives up; one that runs again, or that a person holds, needs nothing of us."""
+        """Slurm itself requeues the jobs of a node it gives up; one that runs again, or that a person holds, needs nothing of us. The node
+        may be back by now."""
         if job.is_held or has_run_since(job, request.restart_count):
             return False
-        return any(node.is_lost and node.name in request.ran_on for node in await self._scheduler.nodes())
+        lost = {node.name for node in await self._scheduler.nodes() if node.is_lost} | set(request.lost_nodes)
+        return not lost.isdisjoint(request.ran_on)
 
     async def _refused_or_done(self, step: str, request: MutationRequest, why: str) -> MutationResult:
         """A refusal may only mean that the first of two sends arrived: look before believing it."""
@@ -336,8 +395,12 @@ class Reschedule:
 
     # ------------------------------------------------------------------------------------------------ answering
 
-    def _done(self, step: str, job: Job, detail: str, *, held: bool = False, excluded: tuple[str, ...] | list[str] = ()) -> MutationResult:
-        return MutationResult(step=step, at=self.now(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), job=job)
+    def _done(
+        self, step: str, job: Job, detail: str, *, held: bool = False, excluded: tuple[str, ...] | list[str] = (), start: str = ""
+    ) -> MutationResult:
+        return MutationResult(
+            step=step, at=self.now(), done=True, detail=detail, held=held, excluded_nodes=tuple(excluded), controller_start=start, job=job
+        )
 
     def _superseded(self, step: str, job: Job, what: str) -> MutationResult:
         return MutationResult(step=step, at=self.now(), superseded=what, detail=what, job=job)

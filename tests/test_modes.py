@@ -2,10 +2,10 @@
 
 import pytest
 
-from activities.configuration import PolicySection
-from activities.modes import mode_for
+from activities.configuration import PolicySection, WatchSection
+from activities.modes import mode_for, mode_now
 from activities.records import Mode
-from tests.builders import an_opt_in
+from tests.builders import a_job, an_opt_in
 
 OBSERVE, APPROVE, AUTO = Mode
 
@@ -38,3 +38,11 @@ def test_a_wish_that_is_cut_is_told_with_the_key_to_change() -> None:
 
 def test_a_new_installation_observes() -> None:
     assert mode_for(an_opt_in(), PolicySection()) == (OBSERVE, None)
+
+
+@pytest.mark.parametrize(
+    ("comment", "mode"),
+    [("backstay", APPROVE), ("backstay:mode=observe", OBSERVE), ("backstay:mode=auto", APPROVE), ("mine again", OBSERVE)],
+)
+def test_the_mode_that_holds_now_is_that_of_the_comment_as_it_reads_now(comment: str, mode: Mode) -> None:
+    assert mode_now(a_job(comment=comment), WatchSection(), PolicySection(mode=APPROVE)) is mode

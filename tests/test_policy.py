@@ -1,14 +1,18 @@
 """Which action a cause gets by the rules, and how the rules are told."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from activities.configuration import PolicySection, Rule, When
 from activities.diagnosis.causes import causes
-from activities.policy import default_rules, in_words, recommend
+from activities.policy import Situation, default_rules, in_words, recommend
 from activities.records import (
     Action,
     Domain,
     JobHistory,
+    JobState,
     Mode,
     Opinion,
     Side,
@@ -19,8 +23,10 @@ from tests.builders import (
     a_diagnosis,
     a_job,
     a_past_incident,
+    a_suspect,
     a_symptom,
     after,
+    an_attribution,
 )
 from tests.situations import NO_BLAME, POLICY, a_situation, an_entry, some_nodes
 
@@ -46,7 +52,8 @@ def test_an_unknown_crash_or_hang_is_tried_once_more_where_someone_may_act_on_it
     first = a_situation(symptom=a_symptom(kind), diagnosis=unknown, attribution=NO_BLAME)
     assert recommend(first, POLICY).action is Action.RESTART
     assert recommend(first.model_copy(update={"mode": Mode.APPROVE}), POLICY).action is Action.RESTART
-    assert recommend(first.model_copy(update={"mode": Mode.OBSERVE}), POLICY).action is Action.HOLD
+    assert recommend(first.model_copy(update={"mode": Mode.OBSERVE}), POLICY).action is Action.RESTART
+    assert recommend(first.model_copy(update={"mode": None}), POLICY).action is Action.HOLD, "nobody knows whether it was the first time"
     again = JobHistory(incidents=(a_past_incident(cause="unknown", domain=Domain.UNKNOWN),), restarts=1)
     assert recommend(first.model_copy(update={"history": again}), POLICY).action is Action.HOLD
 
@@ -88,7 +95,7 @@ def test_the_operators_rules_come_first() -> None:
         (When(user=("alice", "bob")), True),
         (When(user="bob"), False),
         (When(domain=(Domain.USER, Domain.HARDWARE)), True),
-        (When(mode=Mode.OBSERVE), False),
+        (When(mode=Mode.APPROVE), False),
         (When(symptom=SymptomKind.HANG), False),
         (When(domain=Domain.HARDWARE, user="bob"), False),
     ],
@@ -149,3 +156,72 @@ def test_every_cause_a_default_rule_names_is_in_the_vocabulary() -> None:
         cause for rule in default_rules() for cause in ((rule.when.cause,) if isinstance(rule.when.cause, str) else rule.when.cause or ())
     }
     assert named <= set(causes())
+
+
+# ------------------------------------------------------------------------------------------------ one policy, one preview
+
+DOMAINS = {**{slug: Domain(cause.domain) for slug, cause in causes().items()}, "unknown": Domain.UNKNOWN}
+
+situations = st.builds(
+    lambda cause, symptom, confidence, suspect, state, restarts, earlier, requeue, batch, held_nodes, opinion: a_situation(
+        symptom=a_symptom(symptom),
+        diagnosis=a_diagnosis(cause, DOMAINS[cause], confidence=confidence),
+        attribution=an_attribution(a_suspect(confidence=suspect)) if suspect else NO_BLAME,
+        job=a_job(state=state, ended_at=after(61) if state.is_ended else None, may_requeue=requeue, is_batch=batch),
+        history=JobHistory(
+            incidents=tuple(a_past_incident(cause=cause, domain=DOMAINS[cause]) for _ in range(earlier)),
+            restarts=restarts,
+            restarts_without_checkpoint=min(restarts, earlier),
+        ),
+        ledger=tuple(an_entry(f"node-{number:03d}") for number in range(10, 10 + held_nodes)),
+        opinions=(Opinion(source="attrsvc", verdict=opinion),) if opinion else (),
+    ),
+    cause=st.sampled_from(sorted(DOMAINS)),
+    symptom=st.sampled_from(SymptomKind),
+    confidence=st.sampled_from([0.0, 0.4, 0.6, 0.95]),
+    suspect=st.sampled_from([0.0, 0.5, 0.9]),
+    state=st.sampled_from([JobState.RUNNING, JobState.FAILED, JobState.PENDING]),
+    restarts=st.integers(0, 9),
+    earlier=st.integers(0, 3),
+    requeue=st.booleans(),
+    batch=st.booleans(),
+    held_nodes=st.integers(0, 3),
+    opinion=st.sampled_from([None, *Verdict]),
+)
+rules = st.lists(
+    st.builds(
+        lambda mode, symptom, do, approval: Rule(when=When(mode=mode, symptom=symptom), do=do, needs_approval=approval),
+        mode=st.sampled_from([None, Mode.APPROVE, Mode.AUTO, (Mode.APPROVE, Mode.AUTO)]),
+        symptom=st.sampled_from([None, *SymptomKind]),
+        do=st.sampled_from(Action),
+        approval=st.booleans(),
+    ),
+    max_size=3,
+)
+
+
+@given(situation=situations, own=rules)
+@settings(max_examples=400)
+def test_what_is_recorded_in_observe_is_what_auto_would_do(situation: Situation, own: list[Rule]) -> None:
+    policy = PolicySection(rules=tuple(own))
+    told = {mode: recommend(situation.model_copy(update={"mode": mode}), policy) for mode in (Mode.OBSERVE, Mode.AUTO)}
+    assert told[Mode.OBSERVE] == told[Mode.AUTO]
+
+
+@pytest.mark.parametrize("cause", sorted(DOMAINS))
+@pytest.mark.parametrize("symptom", list(SymptomKind))
+def test_observe_and_auto_agree_on_every_cause(cause: str, symptom: SymptomKind) -> None:
+    situation = a_situation(symptom=a_symptom(symptom), diagnosis=a_diagnosis(cause, DOMAINS[cause]))
+    assert recommend(situation.model_copy(update={"mode": Mode.OBSERVE}), POLICY) == recommend(situation, POLICY)
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, (Mode.OBSERVE, Mode.APPROVE)])
+def test_a_rule_for_observe_alone_is_refused(mode: Mode | tuple[Mode, ...]) -> None:
+    with pytest.raises(ValidationError, match="name approve or auto, or leave mode out"):
+        When(mode=mode)
+
+
+def test_policy_check_tells_for_the_plain_case_what_observe_and_auto_recommend() -> None:
+    for said in in_words(default_rules()):
+        plain = a_situation(diagnosis=a_diagnosis(said.cause, DOMAINS[said.cause]), mode=Mode.OBSERVE)
+        assert recommend(plain, POLICY).action is said.action, said.cause

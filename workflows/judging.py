@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
         Evidence,
         Incident,
         Milestone,
+        Mode,
         NodeHistory,
         Opinion,
         Permission,
@@ -169,6 +170,9 @@ class Judging:
             summary=f"recommend for {self._job}: {verdict_in_words(incident)}",
             otherwise=no_proposal(incident, self._memory.state.mode),
         )
+        if proposal.mode is Mode.OBSERVE and proposal.changes_slurm and view.breaker.tripped_at is not None:
+            # Nobody asks for leave in this mode; where it would be refused, the preview has to say so.
+            proposal = proposal.model_copy(update={"withheld": f"the breaker is tripped: {view.breaker.reason}"})
         self._memory.update(mode=proposal.mode)
         self._memory.change_incident(recommendation=proposal.recommendation)
         recommendation = proposal.recommendation

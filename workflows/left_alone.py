@@ -24,7 +24,10 @@ def left_alone(decision: Decision, proposal: Proposal) -> tuple[OutcomeState, st
     recommendation = proposal.recommendation
     match decision.kind, recommendation.action:
         case DecisionKind.OBSERVED, _:
-            return OutcomeState.NOT_ACTED, f"observe: Backstay would have: {recommendation.in_short}"
+            first = "; a person would have been asked first" if recommendation.needs_approval else ""
+            if proposal.withheld:
+                first = f"; the guard rails would have left it to a person: {proposal.withheld}"
+            return OutcomeState.NOT_ACTED, f"observe: Backstay would have: {recommendation.in_short}{first}"
         case DecisionKind.EXPIRED, _ if proposal.withheld:
             return OutcomeState.HELD, f"{proposal.withheld}; nobody approved it before it expired ({recommendation.expiry_reason})"
         case DecisionKind.EXPIRED, _:

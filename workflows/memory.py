@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
         Attempt,
         Change,
         ChangeRequest,
+        Cursor,
         Decision,
         DecisionKind,
         FileCursor,
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         JobState,
         PastIncident,
         Progress,
+        SignalSource,
         SymptomKind,
         WatchResult,
     )
@@ -130,10 +132,16 @@ class Memory:
             restart_count=self.state.attempt.restart_count,
             nodes=recommendation.exclude_nodes,
             ran_on=self.state.attempt.nodes,
+            lost_nodes=self._nodes_called_lost(),
             override_no_requeue=proposal.override_no_requeue,
             spare_nodes=proposal.spare_nodes,
             reason=recommendation.why,
         )
+
+    def _nodes_called_lost(self) -> tuple[str, ...]:
+        """By Slurm, when the fault was seen: one may be back by the time that a person has approved."""
+        signals = self.incident().symptom.signals
+        return tuple(dict.fromkeys(signal.node for signal in signals if signal.source is SignalSource.NODE and signal.node))
 
     def next_attempt(self, job: Job | None, *, at_least: int = 0) -> bool:
         """The attempt that follows; its log may go on in the same file, so the cursor's offsets are kept."""
@@ -168,6 +176,11 @@ class Memory:
             for incident in state.incidents
         )
         return state.stepped_before and not stood_still
+
+    def forget_attempt(self, restart_count: int) -> None:
+        """What was seen of later attempts than this counts no more: the next has the same number. Where logs were read to is kept."""
+        if self.state.cursor is not None:
+            self.update(cursor=Cursor(restart_count=restart_count, files=self.state.cursor.files))
 
     def _logs_end(self) -> tuple[FileCursor, ...]:
         """How far the logs were written when they were last looked at: by the watch, and, for an error output of its own, at a fault."""

@@ -6,7 +6,7 @@ one activity, so that each stands in the history.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -14,7 +14,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.mutation import MutationRequest, MutationResult
+    from activities.mutation import Loss, MutationRequest, MutationResult
     from activities.records import (
         Attempt,
         Cursor,
@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
         Milestones,
         Outcome,
         OutcomeState,
-        Recommendation,
+        Placement,
         Step,
         WatchEnd,
         WatchRequest,
@@ -49,7 +49,11 @@ ALL_TRIES = timedelta(hours=1)
 PENDING_WITHIN = timedelta(minutes=30)
 """From requeue to PENDING: KillWait, the epilog and unkillable processes take their time."""
 
+MOST_LOSSES = 3
+"""How often one recovery does again what a slurmctld that came back with older state has lost. One that loses more is not to be trusted."""
+
 ANOTHER_HAND = "restarted by another hand, not by Backstay"
+STARTED_BY_SLURM = "requeued and started by Slurm itself, not by Backstay"
 DELAY_GIVEN_BACK = "requeued by Slurm itself; Backstay gave the delay back"
 
 
@@ -94,6 +98,10 @@ class Restarted:
     job: Job | None = None
     placed: bool = False
     """Backstay said when it starts, and off which nodes, whoever requeued it."""
+    placement: Placement = field(default_factory=Placement)
+    """What of that was read back, for the watch that follows."""
+    lost: Loss | None = None
+    """Slurm came back with older state before all was done."""
 
 
 class Recovery:
@@ -104,51 +112,96 @@ class Recovery:
         self._story = story
         self._terms = terms
         self._job = job
+        self._losses = 0
+        self._drained = False
 
     # ------------------------------------------------------------------------------------------------ reschedule
 
     async def restart(self, incident: Incident, request: MutationRequest) -> Restarted:
-        """Requeue, wait until really PENDING, exclude, give the delay back. If we die in between, Slurm starts the job."""
-        recommendation = incident.recommendation
-        assert recommendation is not None
-        requeued = await self._mutate(Reschedule.requeue_job, request)
-        if requeued is not None and requeued.superseded and requeued.by_slurm:
-            # The decision stands, and the job waits: off the nodes named, and without the two minutes a requeue makes it wait.
-            self._story.step("requeued_by_slurm", requeued.superseded, at=requeued.at)
-            return replace(await self._place(recommendation, request, held=False), acted=False)
-        if requeued is None or not requeued.done:
-            return self._not_requeued(requeued)
-        self._story.step("requeued", requeued.detail, at=requeued.at, reaches=Milestone.ACTED)
-        try:
-            return await self._place(recommendation, request, held=requeued.held)
-        except asyncio.CancelledError:
-            # Whoever cancels this workflow wants no more of Backstay, and would not look for a hold of its.
-            if requeued.held:
-                await self._mutate(Reschedule.release_job, request)
-            raise
+        """Requeue, wait until really PENDING, exclude, give the delay back. If we die in between, Slurm starts the job. Where Slurm dies in
+        between and comes back with older state, what it lost is done again."""
+        ours = request.requeued
+        while True:
+            asked = request.model_copy(update={"requeued": ours})
+            requeued = await self._mutate(Reschedule.requeue_job, asked)
+            if requeued is not None and requeued.superseded and requeued.by_slurm:
+                # The decision stands, and the job waits: off the nodes named, and without the two minutes a requeue makes it wait.
+                self._story.step("requeued_by_slurm", requeued.superseded, at=requeued.at)
+            elif requeued is None or not requeued.done:
+                return replace(self._not_requeued(requeued), acted=ours)
+            else:
+                ours = True
+                self._story.step("requeued", requeued.detail, at=requeued.at, reaches=Milestone.ACTED)
+            asked = asked.model_copy(update={"requeued": ours})
+            try:
+                placed = await self._place(incident, asked, held=requeued.held, start=requeued.controller_start)
+            except asyncio.CancelledError:
+                # Whoever cancels this workflow wants no more of Backstay, and would not look for a hold of its.
+                if requeued.held:
+                    await self._mutate(Reschedule.release_job, request)
+                raise
+            if placed.lost is not Loss.REQUEUE:
+                return replace(placed, acted=ours)
+            request = request.model_copy(update={"controller_start": placed.placement.controller_start})
+            if self._losses > MOST_LOSSES:
+                self._story.state(OutcomeState.FAILED, f"slurmctld came back {self._losses} times without the requeue")
+                return replace(placed, acted=ours, follow=False)
 
-    async def _place(self, recommendation: Recommendation, request: MutationRequest, *, held: bool) -> Restarted:
-        """Once it is back in the queue: exclude, then let it go."""
+    async def again(self, incident: Incident, request: MutationRequest, before: Restarted) -> Restarted:
+        """The watch found that Slurm no longer shows what was done to the waiting job: it is done again, and counts as one restart still.
+        What another hand undid stays undone."""
+        request = request.model_copy(update={"requeued": before.acted, "controller_start": before.placement.controller_start})
+        placed = await self._place(incident, request, held=False) if self._may_do_again() else Restarted(acted=before.acted, follow=True)
+        if placed.lost is Loss.REQUEUE:
+            placed = await self.restart(incident, request)
+        return replace(placed, acted=before.acted or placed.acted, placed=before.placed or placed.placed)
+
+    def _may_do_again(self) -> bool:
+        self._losses += 1
+        return self._losses <= MOST_LOSSES
+
+    async def _place(self, incident: Incident, request: MutationRequest, *, held: bool, start: str = "") -> Restarted:
+        """Once it is back in the queue: exclude, then let it go; again where slurmctld lost that in between. `start`: of the slurmctld that
+        took the requeue."""
+        while True:
+            placed = await self._place_once(incident, request, held=held, start=start)
+            if placed.lost is None:
+                return placed
+            if not self._may_do_again() or placed.lost is Loss.REQUEUE:
+                return placed
+            request = request.model_copy(update={"controller_start": placed.placement.controller_start})
+
+    async def _place_once(self, incident: Incident, request: MutationRequest, *, held: bool, start: str) -> Restarted:
+        placement = Placement(requeued=request.requeued, controller_start=start or request.controller_start)
         pending = await self._mutate(Reschedule.confirm_pending, request, within=PENDING_WITHIN)
         if pending is None or not pending.done:
-            return self._gone_on(pending, held=held)
+            return self._gone_on(pending, request, placement, held=held)
         self._story.step("pending", pending.detail)
+        held = held or (self._losses > 0 and pending.held)  # of a hold that was released, the release may be what was lost
         if request.nodes:
             excluded = await self._mutate(Reschedule.exclude_nodes, request)
-            if excluded is not None and excluded.superseded:
-                return self._gone_on(excluded, held=held)
+            if excluded is not None and (excluded.superseded or excluded.lost):
+                return self._gone_on(excluded, request, placement, held=held)
             # A refusal here (nodes were lost since the recommendation), or silence, must not leave the job stuck: it goes on without.
             if excluded is not None:
                 self._story.step("excluded" if excluded.done else "exclusion_refused", excluded.detail)
-        last = await self._mutate(Reschedule.release_job if held else Reschedule.expedite, request)
+                written = tuple(node for node in request.nodes if node in excluded.excluded_nodes)
+                started = excluded.controller_start or placement.controller_start
+                placement = placement.model_copy(update={"excluded": written, "controller_start": started})
+        asked = request.model_copy(update={"excluded": placement.excluded})
+        last = await self._mutate(Reschedule.release_job if held else Reschedule.expedite, asked)
         if last is None or not last.done:
-            return self._gone_on(last, held=held)
+            return self._gone_on(last, request, placement, held=held)
+        started = last.controller_start or placement.controller_start
+        placement = placement.model_copy(update={"start_given": True, "controller_start": started})
         self._story.step("released" if held else "expedited", last.detail, reaches=Milestone.ACTED)
-        if recommendation.drain_nodes:
-            drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": recommendation.drain_nodes}))
+        drain = incident.recommendation.drain_nodes if incident.recommendation is not None else ()
+        if drain and not self._drained:
+            self._drained = True
+            drained = await self._mutate(Reschedule.drain_nodes, request.model_copy(update={"nodes": drain}))
             if drained is not None:
                 self._story.step("drained", drained.detail)
-        return Restarted(acted=True, follow=True, job=last.job, placed=True)
+        return Restarted(acted=True, follow=True, job=last.job, placed=True, placement=placement)
 
     async def cancel(self, request: MutationRequest, why: str) -> None:
         """Ends a job that still runs, where policy lets `stop` do that. `why` it is stopped."""
@@ -177,20 +230,27 @@ class Recovery:
         self._story.state(OutcomeState.FAILED, f"Slurm would not requeue: {result.detail}")
         return Restarted(acted=False, follow=False, job=result.job)
 
-    def _gone_on(self, result: MutationResult | None, *, held: bool) -> Restarted:
-        """We requeued, then someone else acted, Slurm refused or fell silent. The job runs on by itself, so what follows is verified."""
+    def _gone_on(self, result: MutationResult | None, request: MutationRequest, placement: Placement, *, held: bool) -> Restarted:
+        """We requeued, then someone else acted, Slurm refused or fell silent, or lost what was done. The job runs on by itself, so what
+        follows is verified."""
         if result is None:
             if held:
                 self._story.step("still_held", "the job waits in a hold of ours; `backstay failopen` releases it")
-            return Restarted(acted=True, follow=True)
+            return Restarted(acted=True, follow=True, placement=placement)
+        if result.lost:
+            self._story.step(f"{result.lost}_lost", f"{result.detail}; it is done again")
+            return Restarted(acted=True, follow=True, job=result.job, placement=placement, lost=result.lost)
+        unwritten = [node for node in request.nodes if result.job is not None and node not in result.job.excluded_nodes]
         self._story.step("superseded" if result.superseded else "refused", result.detail)
         cancelled = result.job is not None and result.job.state is JobState.CANCELLED
         if cancelled:
             self._story.state(OutcomeState.NOT_ACTED, f"superseded: {result.detail}")
-        elif result.refused:
+        elif unwritten:
+            self._story.step("not_excluded", f"{', '.join(unwritten)}: the exclusion was not written")
+        if result.refused and not cancelled:
             # The job is in the queue and may never leave it: a person has to look. Verification overrules this when it runs after all.
             self._story.state(OutcomeState.HELD, result.detail)
-        return Restarted(acted=True, follow=not cancelled, job=result.job)
+        return Restarted(acted=True, follow=not cancelled, job=result.job, placement=placement)
 
     async def _mutate(
         self,
@@ -238,14 +298,27 @@ class Recovery:
             seen = await self._look(method.__name__, request)
             saw(seen)
             if seen.kind is not WatchEnd.REACHED:
-                self._short_of(milestone, seen, within)
+                if not self._completed(seen, request, hand):
+                    self._short_of(milestone, seen, within)
                 return seen
             cursor = seen.cursor
             attempt = attempt.model_copy(update={"nodes": seen.job.nodes, "started_at": seen.job.started_at}) if seen.job else attempt
             self._story.step(milestone, _milestone_in_words(milestone, seen, request), at=seen.at, reaches=milestone)
-        credit = f" ({hand})" if hand else ""
-        self._story.state(OutcomeState.RECOVERED, f"checkpoint {seen.progress.checkpoint_iteration} written after the restart{credit}")
+        self._story.state(OutcomeState.RECOVERED, f"checkpoint {seen.progress.checkpoint_iteration} written after the restart{_by(hand)}")
         return seen
+
+    def _completed(self, seen: WatchResult, request: WatchRequest, hand: str) -> bool:
+        """A restarted attempt that Slurm calls COMPLETED, every step of it, has reached its end: that is all the proof there is of a job
+        that writes no checkpoints. One that had written some must at least have gone on from there, or its script ended for nothing."""
+        job = seen.job
+        if seen.kind is not WatchEnd.ENDED_WELL or job is None or job.state is not JobState.COMPLETED:
+            return False
+        if request.checkpoint_before is not None and seen.progress.iteration is None:
+            return False
+        note = f", no checkpoint newer than {request.checkpoint_before} seen" if request.checkpoint_before is not None else ""
+        self._story.step("completed", f"the job ended with exit code 0{note}", at=seen.at, reaches=Milestone.RECOVERED)
+        self._story.state(OutcomeState.RECOVERED, f"completed after the restart{note}{_by(hand)}")
+        return True
 
     async def _look(self, name: str, request: WatchRequest) -> WatchResult:
         return await keep_watching(
@@ -270,6 +343,9 @@ class Recovery:
                 what = f"someone restarted the job again before it was {milestone}"
             case WatchEnd.FORGOTTEN:
                 what = f"Slurm forgot the job before it was {milestone}"
+            case WatchEnd.ACT_LOST:
+                self._story.step("act_lost", f"{seen.summary}; it is done again")
+                return
             case WatchEnd.REACHED:
                 return
         self._story.step(f"not_{milestone}", what)
@@ -283,6 +359,10 @@ _VERIFIED: Mapping[WatchUntil, str] = {
     WatchUntil.CHECKPOINT: "writes a newer checkpoint",
 }
 """What an attempt is looked at for, as the Temporal UI tells it."""
+
+
+def _by(hand: str) -> str:
+    return f" ({hand})" if hand else ""
 
 
 def _milestone_in_words(milestone: Milestone, seen: WatchResult, request: WatchRequest) -> str:

@@ -5,8 +5,10 @@ and state. Started by the Cluster workflow's discovery, inspected in the Tempora
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from temporalio import workflow
@@ -14,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.detect import Detect
+    from activities.mutation import MutationRequest
     from activities.recommend import Proposal
     from activities.records import (
         Action,
@@ -25,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
         Milestone,
         Mode,
         OutcomeState,
+        Placement,
         WatchEnd,
         WatchRequest,
         WatchResult,
@@ -34,12 +38,13 @@ with workflow.unsafe.imports_passed_through():
     from workflows.judging import Judging
     from workflows.left_alone import compared, left_alone, withheld
     from workflows.memory import Memory, memo_of_next_run
-    from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, Recovery, Restarted
+    from workflows.recovery import ANOTHER_HAND, DELAY_GIVEN_BACK, STARTED_BY_SLURM, Recovery, Restarted
     from workflows.state import HELD_BY_GUARD_RAILS, Stage, TrainingJobState
     from workflows.visibility import job_in_words, one_line, watching_in_words, wish_in_words
     from workflows.watch import LONGEST_WATCH, keep_watching
 
 BACKSTAY = "backstay"
+SLURM = "slurm"
 WITHOUT_EXPIRY = timedelta(hours=8)
 """How long a recommendation that names no end waits for a person: the default of `policy.approval_expiry`."""
 
@@ -174,7 +179,7 @@ class TrainingJob:
         elif _says_more(change):
             seen = change.result()
             self._memory.saw_change(seen)
-            decision = self._memory.decision(DecisionKind.SUPERSEDED, "another hand", seen.summary)
+            decision = self._memory.decision(DecisionKind.SUPERSEDED, SLURM if seen.by_slurm else "another hand", seen.summary)
         else:
             decision = self._memory.decision(DecisionKind.EXPIRED, BACKSTAY, recommendation.expiry_reason)
         self._desk.close()
@@ -198,7 +203,8 @@ class TrainingJob:
         if decision.kind is DecisionKind.SUPERSEDED:
             story.state(OutcomeState.NOT_ACTED, f"superseded: {decision.reason}")
             # A job that merely ended or went on is looked at afresh: what it needs now is another recommendation.
-            goes_on = await self._verify_others() if self._memory.runs_again() else True
+            hand = STARTED_BY_SLURM if decision.actor == SLURM else ANOTHER_HAND
+            goes_on = await self._verify_others(hand) if self._memory.runs_again() else True
         elif _acts(decision, proposal):
             goes_on = await self._act(proposal)
         else:
@@ -219,19 +225,37 @@ class TrainingJob:
         restarted: Restarted = await recovery.restart(self._memory.incident(), request)
         if restarted.acted:
             self._memory.count_restart()
+        return await self._see_through(recovery, request, restarted)
+
+    async def _see_through(self, recovery: Recovery, request: MutationRequest, restarted: Restarted) -> bool:
+        """Verifies the attempt that follows an act. Where Slurm comes back without the act, it is done again and still is one restart."""
         if restarted.acted or restarted.follow:
             self._memory.next_attempt(restarted.job, at_least=request.restart_count + 1)
         if not restarted.follow:
             return await self._follow()
         ours = restarted.acted or restarted.placed
         hand = "" if restarted.acted else DELAY_GIVEN_BACK if restarted.placed else ANOTHER_HAND
-        return await self._verify(recovery, off=request.nodes if ours else (), hand=hand)
+        again = partial(self._act_again, recovery, request, restarted)
+        return await self._verify(recovery, off=request.nodes if ours else (), hand=hand, placement=restarted.placement, again=again)
 
     def _recovery(self) -> Recovery:
         return Recovery(self._memory.story(), self._memory.state.terms, job_in_words(self._memory.job_now()))
 
-    async def _verify(self, recovery: Recovery, *, off: tuple[str, ...] = (), hand: str) -> bool:
-        """Only a checkpoint newer than the one before the fault makes an attempt `recovered`."""
+    async def _act_again(self, recovery: Recovery, request: MutationRequest, before: Restarted) -> bool:
+        self._memory.enter(Stage.ACTING, "slurmctld came back with older state: what it lost is done again")
+        self._memory.forget_attempt(request.restart_count)
+        return await self._see_through(recovery, request, await recovery.again(self._memory.incident(), request, before))
+
+    async def _verify(
+        self,
+        recovery: Recovery,
+        *,
+        off: tuple[str, ...] = (),
+        hand: str,
+        placement: Placement | None = None,
+        again: Callable[[], Awaitable[bool]] | None = None,
+    ) -> bool:
+        """Only a checkpoint newer than the one before the fault, or the job's own good end, makes an attempt `recovered`."""
         self._memory.enter(Stage.VERIFYING, "waiting for the new attempt to run, step and write a checkpoint")
         before = self._memory.checkpoint_before_fault()
         request = WatchRequest(
@@ -241,6 +265,7 @@ class TrainingJob:
             resumed_from=before,
             earlier_attempts_stepped=self._memory.state.stepped_before,
             excluded_nodes=off,
+            placement=placement,
             cursor=self._memory.state.cursor,
         )
         seen = await recovery.verify(self._memory.state.attempt, request, saw=self._memory.saw, hand=hand)
@@ -257,6 +282,8 @@ class TrainingJob:
                 return True
             case WatchEnd.ENDED_AS_KNOWN:
                 return await self._follow()
+            case WatchEnd.ACT_LOST:
+                return await again() if again is not None else True
             case WatchEnd.ENDED_WELL | WatchEnd.FORGOTTEN:
                 return False
 
@@ -269,10 +296,10 @@ class TrainingJob:
         self._memory.story().step("restarted_by_another_hand", seen.summary)
         return await self._verify_others()
 
-    async def _verify_others(self) -> bool:
+    async def _verify_others(self, hand: str = ANOTHER_HAND) -> bool:
         """Another hand restarted the job: what follows is verified all the same, credited to that hand, and compared."""
         self._memory.next_attempt(self._memory.state.job)
-        goes_on = await self._verify(self._recovery(), hand=ANOTHER_HAND)
+        goes_on = await self._verify(self._recovery(), hand=hand)
         recommendation = self._memory.incident().recommendation
         if recommendation is not None:
             self._memory.story().step("compared", compared(recommendation, self._memory.state.attempt.nodes))

@@ -112,7 +112,9 @@ def details_of(state: TrainingJobState, runs: Mapping[str, str] | None = None) -
     stage, summary = state.stage.replace("_", " "), plain_markdown(state.summary)
     lines = [f"**{stage}**: {summary}" if summary else f"**{stage}**"]
     job = job_in_words(state.job or Job(job_id=state.key.job_id, numeric_id=0))
-    lines.append(f"{job}, attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}; mode {state.mode}")
+    # Of what waits or is done now; in which mode the next fault is met, the worker's configuration says then (heartbeats tell it).
+    mode = f"; mode {state.mode}" if state.stage in (Stage.AWAITING_DECISION, Stage.ACTING) else ""
+    lines.append(f"{job}, attempt {state.attempt.restart_count} on {', '.join(state.attempt.nodes) or 'no nodes yet'}{mode}")
     if state.incidents:
         lines.append(_incident_in_words(state.incidents[-1], waiting=state.stage is Stage.AWAITING_DECISION))
     lines.extend(f"warning: {plain_markdown(warning)}" for warning in state.warnings[-3:])

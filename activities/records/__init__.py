@@ -65,6 +65,7 @@ from activities.records.watching import (
     Mode,
     OptIn,
     Phase,
+    Placement,
     Progress,
     Signal,
     SignalSource,

@@ -108,7 +108,7 @@ class DecisionRequest(Record):
 class OutcomeState(StrEnum):
     """What became of an incident."""
 
-    RECOVERED = "recovered"  # a checkpoint newer than the one before the fault was written
+    RECOVERED = "recovered"  # a checkpoint newer than the one before the fault was written, or the job has completed
     IN_PROGRESS = "in_progress"
     NO_PROGRESS = "no_progress"  # restarted, and no newer checkpoint came of it
     STOPPED = "stopped"  # not restarted, by policy

@@ -196,6 +196,7 @@ class Cursor(Record):
         default=None, description="what a buffer's worth of lines takes, as long as none was seen to come by itself"
     )
     beside: WrittenBeside | None = Field(default=None, description="what the job wrote last outside its log, when that was looked for")
+    mode: Mode | None = Field(default=None, description="what would hold for a fault seen now, by the worker that watches")
 
     def silent_since(self, restart_count: int) -> datetime | None:
         """When this attempt last wrote; None where that is not known: it wrote nothing yet, or its log cannot be read,
@@ -222,6 +223,17 @@ class WatchEnd(StrEnum):
     FORGOTTEN = "forgotten"  # slurmctld no longer knows the job
     REACHED = "reached"  # the milestone that was asked for
     DEADLINE = "deadline"
+    ACT_LOST = "act_lost"  # Slurm came back with older state, without what Backstay did to the waiting job
+
+
+class Placement(Record):
+    """What Backstay did to the waiting job, and Slurm showed when it was read back. A slurmctld that is killed before it saved its state
+    comes back without it."""
+
+    requeued: bool = Field(default=False, description="the restart is Backstay's own: a count below the attempt's shows it lost")
+    excluded: tuple[str, ...] = Field(default=(), description="nodes written into ExcNodeList")
+    start_given: bool = Field(default=False, description="it was told to start now, or was released")
+    controller_start: str = Field(default="", description="of the slurmctld that was told, as it says")
 
 
 class WatchRequest(Record):
@@ -233,6 +245,9 @@ class WatchRequest(Record):
     checkpoint_before: int | None = Field(default=None, description="checkpoint: the iteration that a new checkpoint must exceed")
     resumed_from: int | None = Field(default=None, description="stepping: the checkpoint it should go on from; a start below it is noted")
     excluded_nodes: tuple[str, ...] = Field(default=(), description="the attempt must not run there; `on_excluded` of the result tells")
+    placement: Placement | None = Field(
+        default=None, description="what Backstay did to the waiting job; where Slurm no longer shows it, the watch ends with `act_lost`"
+    )
     known_symptoms: tuple[SymptomKind, ...] = Field(default=(), description="already reported for this attempt ...")
     known_onset: AwareDatetime | None = Field(default=None, description="... and since when; not reported again until progress resumes")
     earlier_attempts_stepped: bool = Field(
@@ -288,6 +303,7 @@ class Change(Record):
     """What somebody else, or the job itself, did meanwhile."""
 
     kind: ChangeKind
+    by_slurm: bool = Field(default=False, description="no other hand's: Slurm itself had requeued the job off a lost node, and started it")
     at: AwareDatetime
     summary: str = ""
     job: Job | None = None

@@ -61,8 +61,11 @@ _MEANINGS: tuple[tuple[str, type[SchedulerError], str], ...] = (
 
 
 def error_for(question: str, said: str) -> SchedulerError:
-    """The error that Slurm's text `said` means, asked `question`; an unknown text is a refusal in Slurm's own words."""
-    text = " ".join(said.split()) or "no reason given"
+    """The error that Slurm's text `said` means, asked `question`; an unknown text is a refusal in Slurm's own words. Without any text
+    nothing is known: a command whose slurmctld is killed while it asks may end so (22.05.8)."""
+    text = " ".join(said.split())
+    if not text:
+        return SchedulerUnreadable(f"{question}: failed and gave no reason; is slurmctld up? (`scontrol ping`)")
     for words, error, mend in _MEANINGS:
         if words.lower() in text.lower():
             return error(f"{question}: {text[:300]} ({mend})")

@@ -75,6 +75,9 @@ class SchedulerSettings(Record):
     job_requeue: bool | None = Field(default=None, description="JobRequeue: requeue permitted by default")
     slurm_user: str = ""
     accounting: bool | None = Field(default=None, description="whether sacct can answer")
+    controller_start: str = Field(
+        default="", description="when slurmctld says that it started, as it prints it: another text is another start; empty: not told"
+    )
 
 
 class Scheduler(Protocol):

@@ -24,6 +24,7 @@ def settings_from(text: str) -> SchedulerSettings:
         job_requeue=_yes(values.get("JobRequeue")),
         slurm_user=values.get("SlurmUser", "").partition("(")[0],
         accounting=_accounting(values.get("AccountingStorageType")),
+        controller_start=values.get("BOOT_TIME", ""),
     )
 
 

@@ -4,6 +4,7 @@ Nothing runs in the background: every call first lives through what has become d
 scale benches and the demo on a machine without Slurm. tests/contract/ holds it to real Slurm; where they differ, this is wrong.
 """
 
+import copy
 import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
@@ -81,7 +82,7 @@ class SimulatedCluster:
 
     async def settings(self) -> SchedulerSettings:
         self._ask()
-        return self._settings
+        return self._settings.model_copy(update={"controller_start": f"start {self._controller.starts}"})
 
     async def jobs(self) -> Sequence[Job]:
         self._ask()
@@ -257,6 +258,17 @@ class SimulatedCluster:
         node.up, node.reason = True, "" if not node.draining else node.reason
         node.booted_at = self._controller.now if rebooted else node.booted_at
         self._controller.node_changed(node)
+        self._controller.settle()
+
+    def saved(self, job_id: str) -> SimulatedJob:
+        """The job as slurmctld would save it to disk now; for `come_back_with`."""
+        self._controller.settle()
+        return copy.copy(self._find(job_id))
+
+    def come_back_with(self, saved: SimulatedJob) -> None:
+        """slurmctld is killed before it saved what happened since, and is started again: all that is forgotten."""
+        self._controller.settle()
+        self._controller.come_back_with(self._find(saved.job_id), saved)
         self._controller.settle()
 
     def stop(self) -> None:

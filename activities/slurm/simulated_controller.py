@@ -7,7 +7,7 @@ and after everything it does.
 import heapq
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from itertools import count
 
@@ -35,6 +35,7 @@ class Controller:
         self.nodes = nodes
         self.now = clock.now()
         self.down = False
+        self.starts = 1
         self._registered_at = self.now  # when the nodes will have registered with a controller just started
         self.jobs: dict[str, SimulatedJob] = {}
         self._clock, self._rules = clock, rules
@@ -66,6 +67,7 @@ class Controller:
     def start(self) -> None:
         """The controller is back and has yet to hear from its nodes: until they register it shows them UNKNOWN and starts nothing."""
         self.down = False
+        self.starts += 1
         self._registered_at = self.now + self._rules.registration_time
         for node in self.nodes.values():
             node.registered = False
@@ -126,6 +128,33 @@ class Controller:
             self._clean_up(job)
         elif not job.completing:
             self._become_pending(job)
+
+    def come_back_with(self, job: SimulatedJob, saved: SimulatedJob) -> None:
+        """As if killed and started again: what runs of the job is unknown to the saved state, and its nodes end it when they register; a
+        job saved as running, of which nothing runs any more, is requeued."""
+        self.start()
+        if job.running is not None:
+            job.running.end(force=True)
+        self._processes.discard(job)
+        for name in job.nodes:
+            if self.nodes[name].job is job:
+                self.nodes[name].job = None
+                self.node_changed(self.nodes[name])
+        self._waiting.pop(job.job_id, None)
+        epoch = job.epoch + 1
+        for each in fields(saved):
+            setattr(job, each.name, getattr(saved, each.name))
+        job.epoch, job.running, job.completing = epoch, None, False
+        job.changed()
+        if job.state is JobState.RUNNING:
+            job.state, job.reason, job.restart_count = JobState.PENDING, "", job.restart_count + 1
+            self._become_pending(job)
+        elif job.requeued:
+            self._become_pending(job)
+        elif job.state is JobState.PENDING:
+            self.wait(job)
+        else:
+            self._at((job.ended_at or self.now) + self._rules.min_job_age, job, self._forget)
 
     def stop(self) -> None:
         """Ends every real process at once."""

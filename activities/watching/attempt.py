@@ -30,6 +30,7 @@ from activities.records import (
 )
 from activities.slurm.feed import Snapshot
 from activities.watching.folding import with_checkpoint, with_piece
+from activities.watching.lost_acts import lost_act
 from activities.watching.milestones import reached_by
 from activities.watching.reading import LONGEST_PAUSE, DiskReader, LogOrigin, Reading
 
@@ -61,6 +62,7 @@ class AttemptWatch:
         self._lost_looks: tuple[Node, ...] = ()
         self._unreachable_since: datetime | None = None
         self._absent = 0
+        self._lost_act: str | None = None
         self._snapshot_number = 0
         self._ended_seen_at: datetime | None = None
         self._jobs: Mapping[str, Job] = {}
@@ -85,9 +87,12 @@ class AttemptWatch:
             # A look from before this watch may be older than the job.
             self._absent += snapshot.taken_at > self._began_at
             return
+        self._absent = 0
+        placement = self._request.placement
+        if placement is not None and snapshot.taken_at > self._began_at:
+            self._lost_act = lost_act(job, self.attempt, placement, looked_at=snapshot.taken_at)
         if job.restart_count < self.attempt.restart_count and snapshot.taken_at - self._began_at < STALE_LOOK:
             return
-        self._absent = 0
         self._job, self._looked_at = job, snapshot.taken_at
         is_this_attempt = job.restart_count == self.attempt.restart_count
         if is_this_attempt and job.nodes and job.state is not JobState.PENDING:
@@ -263,6 +268,8 @@ class AttemptWatch:
         request, job = self._request, self._job
         if self.is_forgotten:
             return self._result(WatchEnd.FORGOTTEN, now, f"Slurm no longer knows job {self.attempt.key.job_id}")
+        if self._lost_act is not None and self._unreachable_since is None:
+            return self._result(WatchEnd.ACT_LOST, now, self._lost_act)
         if job is not None and self._unreachable_since is None and not self._waits_for_last_lines(now):
             view = self.view(now)
             judged = judge(view, self._patience, known=request.known_symptoms, known_onset=request.known_onset)

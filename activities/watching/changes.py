@@ -21,6 +21,7 @@ class ChangeWatch:
         cursor = request.cursor
         self._iteration_when_asked = cursor.progress.iteration if cursor is not None else None
         self._checkpoint_when_asked = cursor.progress.checkpoint_iteration if cursor is not None else None
+        self._lost_nodes = {lost.node for lost in cursor.lost_nodes} if cursor is not None else set()
 
     def change(self, now: datetime) -> Change | None:
         """What changed, `unchanged` once `until` has come, or None while nothing did."""
@@ -38,6 +39,8 @@ class ChangeWatch:
     def _by_scheduler(self, job: Job, now: datetime) -> Change | None:
         asked = self._request.state_when_asked
         if job.restart_count > self._request.restart_count:
+            if (lost := self._requeued_off(job, now)) is not None:
+                return self._by_slurm(job, now, lost)
             return self._made(ChangeKind.REQUEUED, now, f"job {job.job_id} was requeued, restart count {job.restart_count}")
         if job.is_ending or job.state is asked:
             return None  # while Slurm cleans up, what it will be next is not known
@@ -70,6 +73,25 @@ class ChangeWatch:
                     return None
                 return self._made(ChangeKind.ENDED, job.ended_at or now, f"job {job.job_id} ended: {job.state}")
 
+    def _requeued_off(self, job: Job, now: datetime) -> str | None:
+        """The lost node whose job Slurm itself requeued: that is the fault, and no answer to it. None: another hand requeued it."""
+        attempt = self._request.attempt
+        # One that is back by now was lost all the same.
+        self._lost_nodes |= {node.name for node in self._watch.view(now).nodes if node.name in attempt.nodes}
+        return min(self._lost_nodes, default=None) if job.restart_count == attempt.restart_count + 1 else None
+
+    def _by_slurm(self, job: Job, now: datetime, lost: str) -> Change | None:
+        """A job that waits out Slurm's delay may still be kept off nodes, and given the delay back."""
+        if job.is_ending or job.state is JobState.UNKNOWN or (job.state is JobState.PENDING and not job.is_held):
+            return None
+        off = f"job {job.job_id}, which Slurm itself requeued off {lost},"
+        if job.state is JobState.CANCELLED:
+            return self._made(ChangeKind.CANCELLED, job.ended_at or now, f"{off} was cancelled")
+        if job.state is JobState.PENDING:
+            return self._made(ChangeKind.REQUEUED, now, f"{off} is held ({job.reason}), so somebody is at it")
+        started = f"{off} has started: its delay was over before anyone decided"
+        return self._made(ChangeKind.STARTED, job.started_at or now, started, by_slurm=True)
+
     def _by_progress(self, job: Job, now: datetime) -> Change | None:
         progress, request = self._watch.progress, self._request
         if job.state is not JobState.RUNNING or job.restart_count != request.attempt.restart_count:
@@ -86,6 +108,6 @@ class ChangeWatch:
                 return self._made(ChangeKind.RESUMED_PROGRESS, at, f"a checkpoint of iteration {progress.checkpoint_iteration} was written")
         return None
 
-    def _made(self, kind: ChangeKind, at: datetime, summary: str) -> Change:
+    def _made(self, kind: ChangeKind, at: datetime, summary: str, *, by_slurm: bool = False) -> Change:
         watch = self._watch
-        return Change(kind=kind, at=at, summary=summary, job=watch.job, progress=watch.progress, cursor=watch.cursor(at))
+        return Change(kind=kind, at=at, by_slurm=by_slurm, summary=summary, job=watch.job, progress=watch.progress, cursor=watch.cursor(at))

@@ -25,8 +25,8 @@ def reached_by(
         disk_readable: that directory was named, and can be read.
     """
     job, progress = view.job, view.progress
-    if job is None or not view.is_running:
-        return None
+    if job is None or not view.is_running or job.restart_count != view.attempt.restart_count:
+        return None  # a count below the attempt's is an older state of Slurm's, in which the attempt before runs
     match request.until:
         case WatchUntil.SYMPTOM:
             return None

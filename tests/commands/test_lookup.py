@@ -1,6 +1,7 @@
 """What `show` and `jobs` learn from activities in flight: where a watch stands, what it cannot see, which step is tried again."""
 
 import asyncio
+import json
 import re
 from typing import Any
 from uuid import uuid4
@@ -13,20 +14,27 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.discover import Discovered
-from activities.records import Cursor, Progress
-from tests.builders import NOON, an_attempt
+from activities.records import Cursor, Mode, Progress
+from activities.sending import Sending
+from tests.builders import NOON, a_key, an_attempt
 from tests.commands.states import a_state
 from workers.commands.errors import CommandFailed
 from workers.commands.lookup import Live, blindness, discovery_troubles, find_job, live_from, troubles_in, unwatched
-from workflows.state import Stage
+from workflows.state import Stage, TrainingJobState
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 SILENT = "Slurm has not answered since 2026-01-01 00:00:00 UTC; `backstay doctor` tells why"
 
 
-def a_watch(*, blind: str | None = None, state: PendingActivityState.ValueType = STARTED, failed: str | None = None) -> PendingActivityInfo:
-    cursor = Cursor(restart_count=0, progress=Progress(iteration=40), blind=blind)
+def a_watch(
+    *,
+    blind: str | None = None,
+    state: PendingActivityState.ValueType = STARTED,
+    failed: str | None = None,
+    mode: Mode | None = None,
+) -> PendingActivityInfo:
+    cursor = Cursor(restart_count=0, progress=Progress(iteration=40), blind=blind, mode=mode)
     beat = Payload(metadata={"encoding": b"json/plain"}, data=cursor.model_dump_json().encode())
     return PendingActivityInfo(
         activity_type=ActivityType(name="watch_attempt"),
@@ -35,6 +43,25 @@ def a_watch(*, blind: str | None = None, state: PendingActivityState.ValueType =
         heartbeat_details=Payloads(payloads=[beat]),
         last_failure=None if failed is None else Failure(message=failed),
     )
+
+
+@pytest.mark.parametrize(
+    ("stage", "shown"),
+    [(Stage.WATCHING, Mode.AUTO), (Stage.VERIFYING, Mode.AUTO), (Stage.FOLLOWING, Mode.AUTO), (Stage.AWAITING_DECISION, Mode.APPROVE)],
+)
+def test_the_mode_shown_is_the_one_the_watching_worker_would_act_by_and_of_what_waits_its_own(stage: Stage, shown: Mode) -> None:
+    state = TrainingJobState(key=a_key(), attempt=an_attempt(), mode=Mode.APPROVE, stage=stage)
+    assert live_from([a_watch(mode=Mode.AUTO)]).corrects(state).mode is shown
+    assert live_from([a_watch()]).corrects(state).mode is Mode.APPROVE
+
+
+def test_what_a_requeue_tells_before_it_is_sent_is_no_watchs_word() -> None:
+    words = Sending("requeue_job", 0, NOON).in_words
+    step = a_step(attempt=3, failed="slurmctld is silent")
+    step.heartbeat_details.payloads.append(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(words).encode()))
+    live = live_from([step])
+    assert (live.progress, live.mode) == (None, None)
+    assert live.warnings == ("requeue_job failed 2 times and is tried again: slurmctld is silent",)
 
 
 def a_step(*, attempt: int, failed: str | None) -> PendingActivityInfo:

@@ -151,5 +151,31 @@ async def test_a_recommendation_outlives_its_worker_and_is_approved_with_another
     assert (incident.decision.kind, incident.decision.actor) == ("approved", "olga")
 
 
+async def test_a_requeue_found_again_only_once_the_job_runs_is_backstays_own(make_site: MakeSite, tmp_path: Path) -> None:
+    traps = Traps(tmp_path / "programs")
+    site = make_site({"cluster": {"scheduler": {"bin_directory": str(traps.directory)}}})
+    traps.set(When.AFTER, "requeue")
+    await site.start_worker()
+    run = await site.submit(nodes=1, directives=["--exclusive"])
+    await site.training(run, within=LIMIT)
+    run.break_with({"kind": "crash", "attempts": [0]})
+    await eventually(lambda: _died(site, traps), within=LIMIT, what="the worker's death after it had sent the requeue")
+    await site.slurm.wait_state(run.job_id, "PENDING")
+    await site.slurm.run("scontrol", "update", f"JobId={run.job_id}", "StartTime=now+3")  # as if it stayed dead for two minutes
+    await site.slurm.wait_state(run.job_id, "RUNNING")
+    await site.start_worker()
+
+    incident = await site.ended_incident(run, within=LIMIT)
+    assert incident.outcome.state is OutcomeState.RECOVERED, incident.outcome
+    assert "another hand" not in incident.outcome.summary
+    steps = {step.name: step.detail for step in incident.outcome.steps}
+    assert "not repeated" in steps["requeued"]
+    assert "the exclusion was not written" in steps["not_excluded"]
+    assert "restarted_by_another_hand" not in steps
+    state = await site.until(run, lambda state: state.stage is Stage.WATCHING, within=LIMIT, what="the watch of the new attempt")
+    assert (len(state.incidents), state.history.restarts) == (1, 1)
+    assert (await site.slurm_job(run.job_id))["Restarts"] == "1"
+
+
 async def _died(site: Site, traps: Traps) -> bool | None:
     return True if traps.has_sprung and not site.workers[-1].is_running else None

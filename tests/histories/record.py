@@ -28,6 +28,7 @@ from activities.records import (
     Mode,
     Opinion,
     Permission,
+    SymptomKind,
     Verdict,
     WatchEnd,
 )
@@ -35,7 +36,9 @@ from tests.builders import NOON, a_judgement, an_application_bug, an_attribution
 from tests.workflows.conftest import an_environment
 from tests.workflows.scripted import World, crashes, ends, hangs, reaches, recovers, requeued_by_another_hand, runs, watched
 from tests.workflows.test_cluster import Site, suggesting_early
+from tests.workflows.test_lost_acts import Forgetful, finds_it_lost
 from tests.workflows.test_nothing_stops_the_watch import NeverDiagnosed, ShortDelay, fails_as_known, fails_for_good
+from tests.workflows.test_training_job import completes
 from workers.embedded.temporal import EmbeddedTemporal
 from workflows.state import Stage, Terms, TrainingJobState
 from workflows.training_job import TrainingJob
@@ -199,6 +202,21 @@ async def not_in_time() -> Histories:
     return await played(world)
 
 
+@scenario
+async def auto_and_slurmctld_lost_it() -> Histories:
+    """The requeue between two steps; the exclusion and the start while the attempt was verified."""
+    world = Forgetful(policy(Mode.AUTO), saved_before="requeue_job", killed_after="requeue_job")
+    world.script.extend([crashes(), finds_it_lost(), *recovers(), ends()])
+    return await played(world)
+
+
+@scenario
+async def auto_completed_without_checkpoints() -> Histories:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=None), reaches(checkpoint=None), completes()])
+    return await played(world)
+
+
 # ------------------------------------------------------------------------------------------------ observe
 
 
@@ -297,6 +315,16 @@ async def superseded_by_a_requeue() -> Histories:
     world.changes.append(a_change(ChangeKind.REQUEUED))
     world.before_change = lambda: world.cluster.requeue(world.job_id)
     return await played(world)
+
+
+@scenario
+async def approved_after_slurms_own_requeue() -> Histories:
+    async def approve(handle: JobHandle) -> None:
+        await handle.execute_update(TrainingJob.decide, await decision_of(handle, approve=True))
+
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(kind=SymptomKind.NODE_FAULT, node_lost=True), *recovers(), ends()])
+    return await played(world, approve)
 
 
 # ------------------------------------------------------------------------------------------------ trouble

@@ -16,7 +16,7 @@ from activities.reschedule import Reschedule
 from activities.slurm.clock import ManualClock
 from activities.slurm.simulated import REQUEUE_DELAY, SimulatedCluster
 from activities.slurm.simulated_programs import Program, runs_for
-from activities.slurm.simulated_state import Request
+from activities.slurm.simulated_state import Request, SimulatedJob
 
 SHORT_DELAY = timedelta(seconds=5)
 """A site with `AuthInfo=cred_expire=4`: a requeued job would start before its exclusions are written."""
@@ -67,12 +67,16 @@ class Site:
         self.clock = ManualClock()
         self.cluster = cluster(4, clock=self.clock, requeue_delay=requeue_delay)
         self.cluster.acts = []
-        self.reschedule = Reschedule(self.cluster, clock=self.clock, pause=self._pause)
+        self.reschedule = Reschedule(self.cluster, clock=self.clock, pause=self._pause, tell=self._tell)
         self.heartbeats: list[str] = []
+        self.told: list[str] = []
         self.job_id = ""
 
     async def _pause(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+    async def _tell(self, words: str) -> None:
+        self.told.append(words)
 
     def submit(self, program: Program | None = None, *, batch: bool = True, **changes: Any) -> "Site":
         request = Request(node_count=2, batch=batch, comment="backstay")
@@ -88,14 +92,15 @@ class Site:
         return await self.cluster.job(self.job_id)
 
     async def run(self, step: str, *, attempt: int = 1, **changes: Any) -> MutationResult:
-        """One try of one mutation; `attempt` 2 is the try after a worker died in the first."""
+        """One try of one mutation; `attempt` 2 is the try after a worker died in the first, and finds what that one told."""
         environment = ActivityEnvironment()
-        environment.info = replace(environment.info, attempt=attempt)
+        details = self.told[-1:] if attempt > 1 else []
+        environment.info = replace(environment.info, attempt=attempt, heartbeat_details=details)
         environment.on_heartbeat = lambda *details: self.heartbeats.append(str(details[0]))
         request = MutationRequest(**{"job_id": self.job_id, "incident_id": "i-1", "restart_count": 0, **changes})
         result: MutationResult = await environment.run(getattr(self.reschedule, step), request)
-        told = [bool(result.done), result.superseded is not None, result.refused is not None]
-        assert told.count(True) == 1, "exactly one of done, superseded and refused tells the story"
+        told = [bool(result.done), result.superseded is not None, result.refused is not None, result.lost is not None]
+        assert told.count(True) == 1, "exactly one of done, superseded, refused and lost tells the story"
         return result
 
     async def requeued(self) -> "Site":
@@ -104,6 +109,11 @@ class Site:
         assert (await self.run("confirm_pending")).done
         self.cluster.acts.clear()
         return self
+
+    def killed_before_it_saved(self, saved: SimulatedJob) -> None:
+        """slurmctld is killed and is back, with the state of the job as it was saved before, and its nodes registered."""
+        self.cluster.come_back_with(saved)
+        self.clock.advance(4)
 
     def did(self, act: str) -> int:
         return sum(1 for done in self.cluster.acts if done[0] == act)

@@ -2,14 +2,17 @@
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from activities.mutation import (
     ExclusionNotSeen,
     ExpediteNotSeen,
+    Loss,
 )
 from activities.records import JobFlag, JobState, NodeState
+from activities.reschedule import PAST_THE_RETURN
 from activities.slurm.simulated import SimulatedCluster
 from tests.reschedule.site import Site, Witness
 
@@ -107,6 +110,8 @@ async def test_exclusions_wait_for_nodes_that_have_yet_to_register_after_a_resta
 
 
 async def test_a_job_that_waits_no_more_supersedes_its_exclusions(site: Site) -> None:
+    await site.fail().requeued()
+    site.clock.advance(200)
     assert (await site.run("exclude_nodes", nodes=("node-002",))).superseded
     assert site.did("exclude") == 0
 
@@ -173,6 +178,8 @@ async def test_the_users_own_hold_is_respected(site: Site) -> None:
 
 
 async def test_a_job_that_is_not_pending_is_not_expedited(site: Site) -> None:
+    await site.run("requeue_job")
+    assert (await site.job()).is_ending
     assert (await site.run("expedite")).superseded
     assert site.did("start_now") == 0
 
@@ -198,3 +205,61 @@ async def test_a_start_time_that_cannot_be_read_back_is_written_again() -> None:
     site = await Site(LosesTheStartTime).submit().fail().requeued()
     with pytest.raises(ExpediteNotSeen, match="not eligible before"):
         await site.run("expedite")
+
+
+# ------------------------------------------------------------------------------------------------ older state
+
+
+async def test_exclusions_that_slurmctld_lost_are_missed_before_the_start_and_written_again(site: Site) -> None:
+    await site.fail().requeued()
+    before = site.cluster.saved(site.job_id)
+    written = await site.run("exclude_nodes", nodes=("node-002",))
+    site.killed_before_it_saved(before)
+    asked: dict[str, Any] = {"nodes": ("node-002",), "requeued": True, "controller_start": written.controller_start}
+    for step in ("expedite", "release_job"):
+        lost = await site.run(step, **asked, excluded=("node-002",))
+        assert (lost.lost, lost.detail) == (Loss.PLACEMENT, "Slurm shows the waiting job without the exclusion of node-002")
+    assert site.did("start_now") == 0
+    assert (await site.run("exclude_nodes", **asked)).excluded_nodes == ("node-002",)
+    assert (await site.run("expedite", **asked, excluded=("node-002",))).done
+    job = await site.job()
+    assert (job.state, "node-002" in job.nodes) == (JobState.RUNNING, False)
+
+
+async def test_exclusions_that_a_person_lifted_stay_lifted(site: Site) -> None:
+    await site.fail().requeued()
+    written = await site.run("exclude_nodes", nodes=("node-002",))
+    await SimulatedCluster.set_excluded_nodes(site.cluster, site.job_id, [])
+    again = await site.run("exclude_nodes", nodes=("node-002",), requeued=True, controller_start=written.controller_start)
+    assert again.superseded == "another hand lifted the exclusion of node-002, which is not written again"
+    assert site.did("exclude") == 1
+
+
+async def test_a_start_time_that_slurmctld_lost_is_given_again_and_one_that_a_person_set_stands(site: Site) -> None:
+    await site.fail().requeued()
+    start = (await site.cluster.settings()).controller_start
+    theirs = await site.run("expedite", requeued=True, controller_start=start)
+    assert theirs.superseded is not None
+    assert "another hand lets the job begin at" in theirs.superseded
+    site.killed_before_it_saved(site.cluster.saved(site.job_id))
+    assert (await site.run("expedite", requeued=True, controller_start=start)).done
+    assert (await site.job()).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("step", ["expedite", "release_job"])
+async def test_a_restarted_slurmctld_gets_time_to_end_what_it_had_forgotten_before_the_job_is_started_again(step: str) -> None:
+    delay = timedelta(seconds=121 if step == "expedite" else 5)
+    site = await Site(requeue_delay=delay).submit().fail().requeued()
+    start = (await site.cluster.settings()).controller_start
+    site.cluster.come_back_with(site.cluster.saved(site.job_id))
+    back = site.clock.now()
+    assert (await site.run(step, requeued=True, controller_start=start)).done
+    assert site.clock.now() >= back + timedelta(seconds=3) + PAST_THE_RETURN
+
+
+async def test_a_hold_of_ours_that_came_back_without_its_mark_is_marked_and_told() -> None:
+    site = Site(requeue_delay=timedelta(seconds=5)).submit().fail()
+    await SimulatedCluster.requeue(site.cluster, site.job_id, hold=True)
+    assert not (await site.run("confirm_pending")).held
+    assert (await site.run("confirm_pending", requeued=True)).held
+    assert (await site.run("release_job", requeued=True)).done

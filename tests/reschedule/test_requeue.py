@@ -3,9 +3,11 @@
 import pytest
 
 from activities.mutation import (
+    Loss,
     RequeueNotSeen,
 )
 from activities.records import JobState
+from activities.reschedule import Reschedule
 from activities.slurm.scheduler import JobFinished, SchedulerUnreachable
 from activities.slurm.simulated import SimulatedCluster
 from activities.slurm.simulated_programs import Exit
@@ -31,6 +33,67 @@ async def test_a_try_after_a_lost_answer_requeues_nothing_twice(site: Site) -> N
     assert "not repeated" in again.detail
     assert (await site.job()).restart_count == 1
     assert site.did("requeue") == 1
+
+
+async def test_a_requeue_found_again_by_a_worker_that_was_dead_until_the_job_ran_again_is_our_own(site: Site) -> None:
+    site.fail()
+    await site.run("requeue_job")
+    site.clock.advance(200)
+    assert (await site.job()).state is JobState.RUNNING
+    again = await site.run("requeue_job", attempt=2)
+    assert (again.done, again.held) == (True, False)
+    assert "restart count went from 0 to 1; not repeated" in again.detail
+    assert site.did("requeue") == 1
+    later = await site.run("confirm_pending", requeued=True)
+    assert later.superseded == "the next attempt is RUNNING already"
+
+
+async def test_it_is_told_before_it_is_sent_and_not_sent_where_it_cannot_be_told(site: Site) -> None:
+    async def unheard(words: str) -> None:
+        assert site.did("requeue") == 0
+        raise ConnectionError("no Temporal")
+
+    site.fail()
+    site.reschedule = Reschedule(site.cluster, clock=site.clock, tell=unheard)
+    with pytest.raises(ConnectionError):
+        await site.run("requeue_job")
+    assert site.did("requeue") == 0
+
+
+async def test_a_requeue_of_ours_and_one_more_since_is_not_all_our_own(site: Site) -> None:
+    site.fail()
+    await site.run("requeue_job")
+    site.clock.advance(200)
+    await SimulatedCluster.requeue(site.cluster, site.job_id)
+    site.clock.advance(200)
+    assert (await site.job()).restart_count == 2
+    assert (await site.run("requeue_job", attempt=2)).superseded
+
+
+async def test_what_was_told_of_an_earlier_attempt_of_the_job_proves_nothing(site: Site) -> None:
+    site.fail()
+    await site.run("requeue_job")
+    site.clock.advance(200)
+    site.fail()
+    await SimulatedCluster.requeue(site.cluster, site.job_id)
+    site.clock.advance(200)
+    assert (await site.run("requeue_job", attempt=2, restart_count=1)).superseded
+
+
+async def test_a_requeue_that_slurmctld_lost_is_sent_again_and_one_that_stands_is_not(site: Site) -> None:
+    site.fail()
+    failed = site.cluster.saved(site.job_id)
+    await site.run("requeue_job")
+    assert (await site.run("requeue_job", requeued=True)).done
+    assert site.did("requeue") == 1
+    site.killed_before_it_saved(failed)
+    for step in ("confirm_pending", "exclude_nodes", "expedite", "release_job"):
+        lost = await site.run(step, nodes=("node-002",), requeued=True)
+        assert lost.lost is Loss.REQUEUE
+        assert "FAILED with restart count 0 again" in lost.detail
+    assert (await site.run("requeue_job", requeued=True)).done
+    job = await site.job()
+    assert (job.state, job.restart_count) == (JobState.PENDING, 1)
 
 
 async def test_a_job_that_someone_else_has_requeued_is_not_requeued_again(site: Site) -> None:
@@ -148,6 +211,14 @@ async def test_a_refusal_of_the_second_send_is_not_believed_before_a_look() -> N
     site = Site(ArrivesTwice).submit().fail()
     assert (await site.run("requeue_job")).done
     assert (await site.job()).restart_count == 1
+
+
+async def test_a_node_that_is_back_before_a_person_approves_was_lost_all_the_same(site: Site) -> None:
+    site.cluster.node_down("node-001")
+    site.cluster.node_up("node-001")
+    site.clock.advance(5)
+    result = await site.run("requeue_job", ran_on=("node-001", "node-002"), lost_nodes=("node-001",))
+    assert (result.superseded is not None, result.by_slurm) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -46,3 +46,7 @@ def test_an_unknown_text_is_a_refusal_that_quotes_it() -> None:
     error = error_for("scontrol requeue 7", "The moon is full")
     assert type(error) is s.SchedulerRefused
     assert "scontrol requeue 7: The moon is full" in str(error)
+
+
+def test_a_failure_without_a_word_is_no_refusal() -> None:
+    assert type(error_for("scontrol show config", " \n")) is s.SchedulerUnreadable

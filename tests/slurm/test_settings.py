@@ -14,6 +14,7 @@ def test_settings_of_22_05() -> None:
     assert (settings.version, settings.cluster_name, settings.slurm_user) == ("22.05.8", "private", "root")
     assert settings.min_job_age == timedelta(minutes=5)
     assert settings.requeue_delay == timedelta(seconds=121)
+    assert settings.controller_start == "2026-11-29T15:52:10"
     assert (settings.job_requeue, settings.accounting) == (True, False)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from activities.records import ChangeKind, ChangeRequest, JobState, SymptomKind, WatchResult
 from activities.slurm.simulated_programs import Exit, runs_for
 from tests.builders import ECC_LINE
@@ -152,3 +154,59 @@ async def test_a_crashed_job_that_still_runs_and_then_ends_has_ended(world: Worl
     world.cluster.end_job(world.job_id, Exit(code=1))
     world.pass_time(2)
     assert (await waiting).kind is ChangeKind.ENDED
+
+
+# ------------------------------------------------------------------------------------------------ requeued by Slurm itself
+
+
+async def a_job_that_lost_a_node(world: World) -> ChangeRequest:
+    """Slurm gives the node up and requeues the job; what is asked about is the attempt that it ended."""
+    await world.submit()
+    request = await a_change_request(world, symptom=SymptomKind.NODE_FAULT)
+    world.cluster.node_down("node-001")
+    return request
+
+
+async def test_slurms_own_requeue_off_a_lost_node_leaves_the_recommendation_open_while_the_job_waits(world: World) -> None:
+    request = await a_job_that_lost_a_node(world)
+    waiting = world.waiting_for_change(request)
+    await world.some_looks()
+    world.pass_time(60)
+    await world.some_looks()
+    assert ((await world.job()).state, (await world.job()).restart_count) == (JobState.PENDING, 1)
+    assert not waiting.done()
+    world.pass_time(62)
+    change = await waiting
+    assert (change.kind, change.by_slurm) == (ChangeKind.STARTED, True)
+    assert "Slurm itself requeued off node-001, has started: its delay was over before anyone decided" in change.summary
+
+
+async def test_a_node_that_comes_back_while_the_job_waits_changes_nothing(world: World) -> None:
+    request = await a_job_that_lost_a_node(world)
+    waiting = world.waiting_for_change(request)
+    await world.some_looks()
+    world.cluster.node_up("node-001")
+    world.pass_time(10)
+    await world.some_looks()
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("act", ["cancel", "hold"])
+async def test_whoever_cancels_or_holds_what_slurm_requeued_supersedes_the_recommendation(world: World, act: str) -> None:
+    request = await a_job_that_lost_a_node(world)
+    waiting = world.waiting_for_change(request)
+    await world.some_looks()
+    world.pass_time(5)
+    await getattr(world.cluster, act)(world.job_id)
+    change = await waiting
+    assert change.kind is {"cancel": ChangeKind.CANCELLED, "hold": ChangeKind.REQUEUED}[act]
+    assert not change.by_slurm
+
+
+async def test_a_person_who_requeues_what_slurm_requeued_before_supersedes_the_recommendation(world: World) -> None:
+    request = await a_job_that_lost_a_node(world)
+    world.pass_time(200)
+    await world.cluster.requeue(world.job_id)
+    change = await world.waiting_for_change(request)
+    assert (change.kind, change.by_slurm) == (ChangeKind.REQUEUED, False)

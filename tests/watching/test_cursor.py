@@ -1,12 +1,15 @@
 """What one watch leaves for the next: no line is read twice, none is missed, and an absence is not taken for silence."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from activities.records import Cursor
+from activities.configuration import OptInBy, PolicySection, WatchSection
+from activities.records import Cursor, Mode
 from tests.builders import ECC_LINE
-from tests.watching.world import World
+from tests.watching.test_changes import a_change_request
+from tests.watching.world import TICK, World, a_world
 
 
 async def test_a_cancelled_watch_leaves_a_cursor_from_which_another_goes_on(world: World) -> None:
@@ -104,3 +107,18 @@ async def test_what_an_older_attempt_appended_is_not_this_attempts(world: World)
     await world.seen(42)
     assert world.last.progress.first_iteration == 41
     watching.cancel()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+async def test_the_heartbeat_tells_the_mode_that_the_watching_workers_configuration_sets(tmp_path: Path, mode: Mode) -> None:
+    """Not the one under which the job was first seen: that worker may have been another, before the configuration changed."""
+    section = WatchSection(log_interval=TICK, poll_interval=TICK, opt_in=OptInBy.ALL)
+    async with a_world(tmp_path, patience=section, policy=PolicySection(mode=mode)) as world:
+        watching = await world.watched()
+        assert world.last.mode is mode
+        waiting = world.waiting_for_change(await a_change_request(world))
+        world.heartbeats.clear()
+        await world.some_looks()
+        assert world.last.mode is mode
+        watching.cancel()
+        waiting.cancel()

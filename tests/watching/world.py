@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from temporalio.testing import ActivityEnvironment
 
-from activities.configuration import WatchSection
+from activities.configuration import PolicySection, WatchSection
 from activities.detect import Detect
 from activities.diagnosis.signals import FatalLine
 from activities.logs.paths import LogRoots
@@ -55,7 +55,7 @@ def step(number: int, *, seconds: float = 1.0) -> str:
 class World:
     """One cluster, one job. Time passes by `pass_time` only; everything else happens as it is called."""
 
-    def __init__(self, directory: Path, *, patience: WatchSection | None = None) -> None:
+    def __init__(self, directory: Path, *, patience: WatchSection | None = None, policy: PolicySection | None = None) -> None:
         self.directory = directory
         self.log = directory / "train.log"
         self.checkpoints = directory / "checkpoints"
@@ -67,6 +67,7 @@ class World:
             feed=self.feed,
             roots=LogRoots([directory]),
             watch=self.patience,
+            policy=policy,
             engine=FewSignatures(),
             clock=self.clock.now,
             heartbeat_every=TICK,

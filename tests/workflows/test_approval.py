@@ -17,7 +17,7 @@ from activities.records import (
     Verdict,
 )
 from tests.workflows.asking import until_pending
-from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, recovers, the_end_of, watched
+from tests.workflows.scripted import World, a_change, crashes, ends, hangs, policy, recovers, step_names, the_end_of, watched
 from workflows.state import Terms
 from workflows.training_job import TrainingJob
 
@@ -187,3 +187,36 @@ async def test_a_disagreeing_opinion_asks_for_a_person_even_in_auto(env: Workflo
         pending = await until_pending(handle)
         assert pending.opinions[0].verdict is Verdict.STOP
         assert (await world.now()).restart_count == 0
+
+
+async def test_what_slurm_itself_requeued_off_a_lost_node_can_be_approved_while_it_waits(env: WorkflowEnvironment) -> None:
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(kind=SymptomKind.NODE_FAULT, node_lost=True), *recovers(), ends()])
+    async with watched(env, world) as handle:
+        pending = await until_pending(handle)
+        assert pending.recommendation is not None
+        assert "Slurm starts it by itself from" in pending.recommendation.why
+        request = DecisionRequest(approve=True, actor="bob", digest=pending.recommendation.digest)
+        await handle.execute_update(TrainingJob.decide, request)
+        end = await handle.result()
+    [incident] = end.incidents
+    assert step_names(incident)[4:8] == ["requeued_by_slurm", "pending", "excluded", "expedited"]
+    assert "requeued by Slurm itself; Backstay gave the delay back" in incident.outcome.summary
+    assert ((await world.now()).excluded_nodes, end.history.restarts) == (("node-002",), 0)
+
+
+async def test_what_slurm_requeued_and_started_before_anyone_decided_is_told_as_slurms(env: WorkflowEnvironment) -> None:
+    async def start() -> None:
+        world.clock.advance(200)
+
+    world = World(policy(Mode.APPROVE))
+    world.script.extend([crashes(kind=SymptomKind.NODE_FAULT, node_lost=True), *recovers(), ends()])
+    started = a_change(ChangeKind.STARTED).model_copy(update={"by_slurm": True, "summary": "its delay was over before anyone decided"})
+    world.changes.append(started)
+    world.before_change = start
+    end = await the_end_of(env, world)
+    [incident] = end.incidents
+    assert incident.decision is not None
+    assert (incident.decision.kind, incident.decision.actor) == (DecisionKind.SUPERSEDED, "slurm")
+    assert "requeued and started by Slurm itself, not by Backstay" in incident.outcome.summary
+    assert (await world.now()).excluded_nodes == ()

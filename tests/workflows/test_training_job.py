@@ -1,13 +1,20 @@
 """A job's life as its workflow tells it, in every mode, on the time-skipping server."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
 from temporalio import activity
 from temporalio.testing import WorkflowEnvironment
 
-from activities.cluster_desk import HistoryQuestion
+from activities.cluster_desk import HistoryQuestion, IncidentReport
 from activities.configuration import Limits
+from activities.mutation import MutationRequest, MutationResult
 from activities.records import (
     Action,
+    Breaker,
     ChangeKind,
+    ClusterView,
     Cursor,
     DecisionKind,
     Domain,
@@ -25,6 +32,8 @@ from activities.records import (
     WatchResult,
     WatchUntil,
 )
+from activities.reschedule import Reschedule
+from activities.slurm.simulated_programs import Exit
 from tests.builders import NOON, a_diagnosis, a_judgement, an_application_bug, an_attribution, node_names
 from tests.workflows.scripted import (
     ERRORS_END,
@@ -202,6 +211,33 @@ async def test_observe_records_the_recommendation_and_changes_nothing_in_slurm(e
     assert world.permissions_asked == []
 
 
+async def test_observe_previews_what_auto_does_about_a_first_unknown_crash(env: WorkflowEnvironment) -> None:
+    unknown = a_judgement(diagnosis=a_diagnosis("unknown", Domain.UNKNOWN, confidence=0.1, primary=None), attribution=an_attribution())
+    actions = {}
+    for mode in (Mode.OBSERVE, Mode.AUTO):
+        world = World(policy(mode), judgement=unknown)
+        world.script.extend([crashes(), *recovers(), ends()])
+        world.changes.append(a_change(ChangeKind.FORGOTTEN))
+        recommendation = (await the_end_of(env, world)).incidents[0].recommendation
+        assert recommendation is not None
+        actions[mode] = (recommendation.action, recommendation.rule)
+    assert actions[Mode.OBSERVE] == actions[Mode.AUTO] == (Action.RESTART, "unknown-once")
+
+
+async def test_observe_tells_where_the_breaker_would_have_left_it_to_a_person(env: WorkflowEnvironment) -> None:
+    class Tripped(World):
+        @activity.defn
+        async def report_incident(self, report: IncidentReport) -> ClusterView:
+            return ClusterView(breaker=Breaker(tripped_at=self.clock.now(), reason="6 jobs failed within 10 min"))
+
+    world = Tripped(policy(Mode.OBSERVE))
+    world.script.append(crashes())
+    world.changes.append(a_change(ChangeKind.FORGOTTEN))
+    outcome = (await the_end_of(env, world)).incidents[0].outcome
+    assert outcome.state is OutcomeState.NOT_ACTED
+    assert "would have left it to a person: the breaker is tripped: 6 jobs failed" in outcome.summary
+
+
 async def test_a_job_whose_user_took_its_comment_back_is_observed_only(env: WorkflowEnvironment) -> None:
     world = World(policy(Mode.AUTO), comment="mine again")
     world.script.append(crashes())
@@ -338,6 +374,77 @@ async def test_an_attempt_that_ends_well_before_a_checkpoint_is_not_called_recov
     end = await the_end_of(env, world)
     assert end.incidents[0].outcome.state is OutcomeState.NO_PROGRESS
     assert end.incidents[0].outcome.milestones.recovered is None
+
+
+def completes(*, iteration: int | None = None) -> Seen:
+    """The attempt ends with exit code 0, having reported so many iterations."""
+
+    async def seen(world: World, request: WatchRequest) -> WatchResult:
+        world.cluster.end_job(world.job_id, Exit())
+        world.clock.advance(5)
+        result = await ends()(world, request)
+        return result.model_copy(update={"progress": Progress(iteration=iteration)})
+
+    return seen
+
+
+@pytest.mark.parametrize("reached", [1, 2], ids=["no step was seen", "it stepped"])
+async def test_a_restarted_job_without_checkpoints_that_completes_has_recovered(env: WorkflowEnvironment, reached: int) -> None:
+    world = World(policy(Mode.AUTO))
+    steps = [reaches(checkpoint=None)] * reached
+    world.script.extend([crashes(checkpoint=None), *steps, completes()])
+    end = await the_end_of(env, world)
+    [incident] = end.incidents
+    assert (incident.outcome.state, incident.outcome.summary) == (OutcomeState.RECOVERED, "completed after the restart")
+    assert step_names(incident)[-1] == "completed"
+    assert incident.outcome.milestones.recovered is not None
+
+
+@pytest.mark.parametrize(
+    ("iteration", "state", "words"),
+    [
+        (130, OutcomeState.RECOVERED, "completed after the restart, no checkpoint newer than 100 seen"),
+        (None, OutcomeState.NO_PROGRESS, "the job ended (COMPLETED) before it was stepping"),
+    ],
+)
+async def test_one_that_had_checkpoints_must_have_gone_on_from_there(
+    env: WorkflowEnvironment, iteration: int | None, state: OutcomeState, words: str
+) -> None:
+    world = World(policy(Mode.AUTO))
+    world.script.extend([crashes(checkpoint=100), reaches(), completes(iteration=iteration)])
+    end = await the_end_of(env, world)
+    assert (end.incidents[0].outcome.state, end.incidents[0].outcome.summary) == (state, words)
+
+
+async def test_a_restart_found_again_by_a_worker_that_was_dead_meanwhile_is_counted_and_its_exclusions_told_missing(
+    env: WorkflowEnvironment,
+) -> None:
+    class DiesInItsFirstTry(World):
+        """What follows the send: the worker is gone, and Slurm's delay is over before another looks."""
+
+        def activities(self) -> Sequence[Callable[..., Any]]:
+            steps = Reschedule(self.cluster, clock=self.clock, pause=self._pause)
+
+            @activity.defn(name="requeue_job")
+            async def dies(request: MutationRequest) -> MutationResult:
+                result = await steps.requeue_job(request)
+                if activity.info().attempt == 1:
+                    self.clock.advance(200)
+                    raise ConnectionError("the worker is gone")
+                return result
+
+            return [*(each for each in super().activities() if each.__name__ != "requeue_job"), dies]
+
+    world = DiesInItsFirstTry(policy(Mode.AUTO))
+    world.script.extend([crashes(), *recovers(), ends()])
+    end = await the_end_of(env, world)
+    [incident] = end.incidents
+    steps = {step.name: step.detail for step in incident.outcome.steps}
+    assert "not repeated" in steps["requeued"]
+    assert steps["superseded"] == "the next attempt is RUNNING already"
+    assert steps["not_excluded"] == "node-002: the exclusion was not written"
+    assert "not by Backstay" not in incident.outcome.summary
+    assert ((await world.now()).restart_count, end.history.restarts) == (1, 1)
 
 
 async def test_a_job_that_is_restarted_healthy_by_someone_is_no_incident(env: WorkflowEnvironment) -> None:

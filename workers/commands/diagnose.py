@@ -54,7 +54,7 @@ def diagnose(
             attribution=judgement.attribution,
             job=job,
             progress=judgement.progress,
-            mode=policy.mode,
+            mode=policy.mode if configuration else None,
             now=now,
             is_offline=True,
         ),

@@ -26,7 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.cluster_desk import cluster_workflow_id
 from activities.discover import Discover, Discovered
-from activities.records import Cursor, Progress
+from activities.records import Cursor, Mode, Progress
 from workers.commands.errors import BadUsage, CommandFailed
 from workers.commands.facts import decoded, failure_in_words, predecessor_run_id
 from workflows.state import Stage, TrainingJobState
@@ -69,6 +69,15 @@ class Live:
     watches: bool = False
     """A watch has told where it stands, so `blind` is what there is to say."""
     blind: str | None = None
+    mode: Mode | None = None
+    """In which a fault seen now would be acted on, by the worker that watches."""
+
+    def corrects(self, state: TrainingJobState) -> TrainingJobState:
+        """The state with the mode that will hold. The workflow knows the one of its last decision, perhaps weeks old; a recommendation that
+        waits was made under it, and stands under it."""
+        if self.mode is None or state.stage is Stage.AWAITING_DECISION:
+            return state
+        return state.model_copy(update={"mode": self.mode})
 
 
 def _quoted(text: str) -> str:
@@ -120,6 +129,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     state = await queried(handle) if ask_worker else None
     if state is not None:
         live = await _live(handle, state.attempt.restart_count) if is_open else Live()
+        state = live.corrects(state)
         warnings = (*unwatched(execution.status), *live.warnings)
         return Found(execution.id, state, live.progress or state.progress, warnings, blind=blindness(state, live))
     state = await _state_in_history(handle)
@@ -130,6 +140,7 @@ async def read_job(client: Client, execution: WorkflowExecution, *, ask_worker: 
     if stage is not None and stage in Stage.__members__.values():
         state = state.model_copy(update={"stage": Stage(stage)})
     live = await _live(handle, state.attempt.restart_count)
+    state = live.corrects(state)
     warnings, blind = (NO_WORKER, *live.warnings), blindness(state, live)
     return Found(execution.id, state, live.progress or state.progress, warnings, from_worker=False, blind=blind)
 
@@ -251,6 +262,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
     progress: Progress | None = None
     blind: str | None = None
     watches = False
+    mode: Mode | None = None
     warnings: list[str] = []
     for each in pending:
         cursor = _cursor_in(each)
@@ -259,6 +271,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
             if has_begun and cursor.restart_count >= restart_count:
                 progress = progress or cursor.progress
             watches = True
+            mode = mode or cursor.mode
             if cursor.blind:
                 blind = blind or cursor.blind
                 warnings.append(cursor.blind)
@@ -268,7 +281,7 @@ def live_from(pending: Iterable[PendingActivityInfo], restart_count: int = 0) ->
             tries = "once" if each.attempt <= 2 else f"{each.attempt - 1} times"
             goes_on = "waits for a worker" if cursor is not None else "is tried again"
             warnings.append(f"{each.activity_type.name} failed {tries} and {goes_on}: {failure_in_words(each.last_failure)}")
-    return Live(progress, tuple(dict.fromkeys(warnings)), watches, blind)
+    return Live(progress, tuple(dict.fromkeys(warnings)), watches, blind, mode)
 
 
 async def discovery_troubles(client: Client, cluster: str) -> tuple[str, ...]:

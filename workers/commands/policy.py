@@ -73,6 +73,7 @@ def _by_what_is_done(spoken: Sequence[Spoken]) -> Iterator[str]:
 def _limits_in_words(section: PolicySection) -> Iterator[str]:
     limits = section.limits
     yield f"mode {section.mode.value}; a job's own comment may ask for {highest_mode(section).value} at most"
+    yield "what is recorded in mode observe is what mode auto would do"
     yield (
         f"restarts of one job: {limits.restarts} in all, {limits.restarts_without_checkpoint} in a row without a new checkpoint, "
         f"{limits.same_cause} for one cause without progress"

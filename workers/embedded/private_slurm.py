@@ -134,6 +134,19 @@ class PrivateSlurm:
         """Ends slurmctld in good order: it saves its state."""
         await self._daemons.end_in_good_order("slurmctld")
 
+    async def kill_controller(self) -> None:
+        """SIGKILL to slurmctld: what it had not saved yet is lost."""
+        await self._daemons.end("slurmctld")
+
+    def save_state(self, to: Path) -> None:
+        """Copies what slurmctld has saved; what it will have saved in a moment is not in it."""
+        shutil.copytree(self.directory / "state", to)
+
+    def restore_state(self, saved: Path) -> None:
+        """Puts what was copied back, for a slurmctld that is not running: it will start as if it had died before it saved the rest."""
+        shutil.rmtree(self.directory / "state")
+        shutil.copytree(saved, self.directory / "state")
+
     async def start_controller(self) -> None:
         """Starts slurmctld on its saved state and waits until it answers."""
         self._keep("slurmctld", "slurmctld", "-D", "-f", str(self.slurm_conf))
