@@ -88,7 +88,7 @@ class WatchSection(Section):
     node_not_responding_for: Duration = Field(
         timedelta(seconds=60), description="no response this long is a fault; DOWN and FAIL are at once"
     )
-    progress_pattern: str | None = Field(None, description="site-wide regular expression with a group named iteration")
+    progress_pattern: str | None = Field(None, description="site-wide regular expression (RE2) with a group named iteration")
 
 
 class LogsSection(Section):

@@ -19,6 +19,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from activities.configuration import LONGEST_DURATION, Configuration, Section
 from activities.diagnosis.causes import UNKNOWN, causes
+from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
 
 PREFIX = "BACKSTAY__"
 """Begins every override: `BACKSTAY__POLICY__MODE=auto` is `policy: {mode: auto}`. Lists are written as YAML: `[a, b]`."""
@@ -300,10 +301,9 @@ def _cross_checks(configuration: Configuration) -> Iterator[tuple[Place, str]]:
     if pattern is not None:
         place: Place = ("watch", "progress_pattern")
         try:
-            if "iteration" not in re.compile(pattern).groupindex:
-                yield place, "needs a group named iteration, such as (?P<iteration>[0-9]+)"
-        except re.error as error:
-            yield place, f"is not a regular expression: {error}"
+            compiled_progress_pattern(pattern)
+        except ProgressPatternRefused as refusal:
+            yield place, refusal.why
     if configuration.attribution.signatures:
         return  # the operator's own signatures may bring causes of their own
     known = [*causes(), UNKNOWN]

@@ -126,7 +126,7 @@ def test_a_key_like_no_other_is_told_the_known_ones(tmp_path: Path) -> None:
         ("watch: {partitions: train}", "watch.partitions: 'train' is no list; write [train]"),
         (
             "watch: {progress_pattern: 'step (\\d+)'}",
-            "watch.progress_pattern: needs a group named iteration, such as (?P<iteration>[0-9]+)",
+            "watch.progress_pattern: has no group named iteration; write the number as (?P<iteration>\\d+)",
         ),
         ("attribution: {attrsvc: {}}", "attribution.attrsvc.url: is missing and has no default"),
         ("attribution: {attrsvc: here}", "attribution.attrsvc: needs keys below it (url, deadline), not 'here'"),

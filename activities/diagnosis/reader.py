@@ -2,7 +2,6 @@
 
 The engine calls `read`; loglines.py takes the lines apart that hit."""
 
-import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +14,7 @@ from activities.diagnosis import pace
 from activities.diagnosis.loglines import STRUCTURE, LogLines
 from activities.diagnosis.reading import Reading
 from activities.diagnosis.signals import LogSource
-from activities.diagnosis.signatures import Signature
+from activities.diagnosis.signatures import Signature, compiled_extracts
 from activities.logs.carriers import plain_bytes
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressReader
@@ -52,7 +51,7 @@ class Reader:
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = {row.id: row for row in signatures if row.where != "scheduler"}
-        self._extracts = {row.id: re.compile(row.extracts) for row in signatures if row.extracts}
+        self._extracts = {row.id: compiled_extracts(row.extracts) for row in signatures if row.extracts}
         self.events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
         self._pace = MultiPattern(pace.PATTERNS)
 

@@ -52,6 +52,11 @@ class PieceReader:
         self._progress_again = progress()  # reads stretches a second time; the first one's memory is of the log in order
         self._engine = engine
 
+    @property
+    def set_aside(self) -> str | None:
+        """Why the job's own progress pattern is no longer used."""
+        return self._progress.set_aside or self._progress_again.set_aside
+
     def read(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool, is_live: bool) -> Piece:
         """
         Args:
