@@ -16,10 +16,11 @@ SETTINGS = {
     "watch": {"startup_patience": "10m"},
     "policy": {"limits": {"breaker_jobs": 100, "actions_per_window": 100}},
 }
-# The pattern, and as a shell prints it a line that it nearly fits: the two that once stopped a worker for ever.
+# The pattern, and as a shell prints it a line that it nearly fits: the two that once stopped a worker for ever. The words behind it
+# are looked at by a rule of our own, so that no cheaper matcher passes the line over.
 HOSTILE = {
-    "digits": (r"(?P<iteration>(?:\d|\d)+)x", "printf '%060d\\n' 7"),
-    "letters": (r"x[^b]*[^b]*[^b]*[^b]*[^b]*y(?P<iteration>\d+)", "printf 'x%04000d\\n' 7"),
+    "digits": (r"(?P<iteration>(?:\d|\d)+)x", "printf '%060d could not save checkpoint\\n' 7"),
+    "letters": (r"x[^b]*[^b]*[^b]*[^b]*[^b]*y(?P<iteration>\d+)", "printf 'x%0400d could not save checkpoint\\n' 7"),
 }
 
 

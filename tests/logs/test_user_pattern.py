@@ -38,6 +38,11 @@ def test_a_pattern_made_to_hang_ends_and_the_next_job_is_read(pattern: str, line
 
 
 @pytest.mark.parametrize(("pattern", "line"), HOSTILE)
+def test_a_line_that_another_rule_hits_or_that_fits_only_far_behind_is_no_way_round(pattern: str, line: str) -> None:
+    assert read(pattern, f"{line} could not save checkpoint", f"{line:4200} 1x y7 =7 b7 a.") == ()
+
+
+@pytest.mark.parametrize(("pattern", "line"), HOSTILE)
 def test_a_line_of_a_mebibyte_that_nearly_fits_ends_as_well(pattern: str, line: str) -> None:
     assert read(pattern, line * ((1 << 20) // len(line))) == ()
 
