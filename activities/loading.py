@@ -13,13 +13,12 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from activities.configuration import LONGEST_DURATION, Configuration, Section
 from activities.diagnosis.causes import UNKNOWN, causes
 from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
+from activities.outside_text import TextRefused, yaml_document, yaml_value
 
 PREFIX = "BACKSTAY__"
 """Begins every override: `BACKSTAY__POLICY__MODE=auto` is `policy: {mode: auto}`. Lists are written as YAML: `[a, b]`."""
@@ -93,17 +92,10 @@ def _read(path: Path) -> tuple[Node | None, dict[str, Any]]:
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
     try:
-        tree = YAML(pure=True).compose(text)
-        data = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark is not None else ""
-        said = (error.problem or error.context or "cannot be parsed").splitlines()[0]
-        raise ConfigurationError(f"{path}{line}: is not valid YAML: {said}; check the indentation and quotes there") from None
-    except RecursionError:
-        raise ConfigurationError(f"{path}: nests too deeply to be a configuration; flatten it") from None
-    except YAMLError as error:
-        raise ConfigurationError(f"{path}: is not valid YAML: {str(error).splitlines()[0]}") from None
+        tree, data = yaml_document(text)
+    except TextRefused as refusal:
+        place = f"{path}:{refusal.line}" if refusal.line else f"{path}"
+        raise ConfigurationError(f"{place}: {refusal}") from None
     if data is None:
         return None, {}
     if not isinstance(data, dict):
@@ -137,9 +129,10 @@ def _value(variable: str, text: str) -> Any:
     if text.lstrip()[:1] not in ("[", "{"):
         return text
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, RecursionError):
-        raise ConfigurationError(f"environment variable {variable}: is not a valid YAML list or mapping: {_shown(text)}") from None
+        return yaml_value(text)
+    except TextRefused as refusal:
+        why = f"is not a valid YAML list or mapping: {_shown(text)}" if refusal.is_syntax else str(refusal)
+        raise ConfigurationError(f"environment variable {variable}: {why}") from None
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

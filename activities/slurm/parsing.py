@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from activities.outside_text import TextRefused, json_value
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.redaction import redact
 from activities.slurm import values
@@ -74,8 +75,15 @@ def nodes_from(document: bytes) -> tuple[Node, ...]:
 def _fingerprint(entry: Mapping[str, Any]) -> int:
     try:
         return hash(orjson.dumps(entry))
-    except TypeError:  # half a character, which only the slower parser takes
+    except TypeError:  # orjson writes 254 levels, and reads 1,024
+        return _fingerprint_of_deep(entry)
+
+
+def _fingerprint_of_deep(entry: Mapping[str, Any]) -> int:
+    try:
         return hash(json.dumps(entry))
+    except RecursionError:
+        raise SchedulerUnreadable("an entry of Slurm's answer nests without end: is this Slurm 22.05 or later?") from None
 
 
 def _records(entries: Sequence[Mapping[str, Any]], before: dict[int, R], make: Callable[[Mapping[str, Any]], R]) -> dict[int, R]:
@@ -110,9 +118,9 @@ def _json(document: bytes, what: str) -> Any:
     except orjson.JSONDecodeError:
         pass  # json-c prints NaN and Infinity, which orjson refuses and the slower parser takes
     try:
-        return json.loads(text, strict=False)
-    except ValueError as error:
-        raise SchedulerUnreadable(f"{what} printed no JSON: {error}; it begins {text[:80]!r}") from error
+        return json_value(text)
+    except TextRefused as refusal:
+        raise SchedulerUnreadable(f"{what}: its answer {refusal}; it begins {text[:80]!r}") from refusal
 
 
 def _error_text(error: Any) -> str:

@@ -1,13 +1,14 @@
 """`backstay audit JOB`: what happened, from the workflow history alone, one line a fact with its event ID."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.json_format import ParseError
 from temporalio.client import WorkflowHistory
 
 from activities.configuration import Configuration
+from activities.outside_text import json_value
 from activities.records import as_json as plain
 from workers.client import connect
 from workers.commands.errors import BadUsage
@@ -54,10 +55,13 @@ def exported(path: Path, job_id: str) -> WorkflowHistory:
         BadUsage: the file cannot be read as one.
     """
     try:
-        return WorkflowHistory.from_json(f"job/{job_id}", json.loads(path.read_text()))
+        document = json_value(path.read_bytes())
+        if not isinstance(document, dict):
+            raise TypeError(f"it holds a {type(document).__name__}")
+        return WorkflowHistory.from_json(f"job/{job_id}", document)
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # json's and protobuf's own errors are ValueErrors
+    except (ValueError, TypeError, AttributeError, LookupError, ParseError, RecursionError) as error:  # the SDK looks at no shape first
         raise BadUsage(f"{path} is no exported workflow history ({error}); export it with `temporal workflow show -o json`") from error
 
 
