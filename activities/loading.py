@@ -192,6 +192,10 @@ def _said(place: Place, error: ErrorDetails, source: _Source) -> str:
             allowed = str(context.get("expected", ""))
             near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", allowed), 1)
             return f"{found} is not known; " + (f"did you mean {near[0]}?" if near else f"use one of {allowed.replace(chr(39), '')}")
+        case "said_in_full":
+            return f"{found} {error['msg']}"
+        case "finite_number":
+            return f"{found} is no number to count with; write a finite one"
         case "time_delta_parsing" | "time_delta_type":
             return f"{found} is no duration; write 90s, 15m, 24h or 7d"
         case "greater_than" if "timedelta" in error["msg"]:
