@@ -96,6 +96,11 @@ def _without_surrogates(value: Any) -> Any:
             return value
 
 
+def whole_number(digits: str) -> int | None:
+    """What is written in up to 18 ASCII digits; None for anything else. `int` raises beyond 4,300 digits, and `"²".isdigit()` holds."""
+    return int(digits) if len(digits) <= 18 and digits.isascii() and digits.isdecimal() else None
+
+
 # ------------------------------------------------------------------------------------------------ YAML
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from activities.diagnosis.signals import LogSource, Signals
-from activities.outside_text import TextRefused, yaml_value
+from activities.outside_text import TextRefused, whole_number, yaml_value
 
 
 class CaseUnreadable(ValueError):
@@ -47,11 +47,16 @@ def signals_of(loose: Mapping[str, Any]) -> Signals:
     scheduler = _first(loose, "scheduler", "slurm", "job")
     return Signals(
         logs=tuple(_logs(logs)),
-        scheduler=scheduler if isinstance(scheduler, Mapping) else {"state": str(scheduler)} if scheduler else {},
+        scheduler=_named(scheduler) if isinstance(scheduler, Mapping) else {"state": str(scheduler)} if scheduler else {},
         kernel_logs=_kernel(kernel),
-        gpu_snapshots=gpu if isinstance(gpu, Mapping) else {"readings": gpu} if gpu else {},
+        gpu_snapshots=_named(gpu) if isinstance(gpu, Mapping) else {"readings": gpu} if gpu else {},
         rank_to_node=_ranks(_first(loose, "rank_to_node", "ranks")),
     )
+
+
+def _named(loose: Mapping[Any, Any]) -> dict[str, Any]:
+    """In YAML a key may be a number, a date or nothing at all."""
+    return {str(key): value for key, value in loose.items()}
 
 
 def _first(loose: Mapping[str, Any], *names: str) -> Any:
@@ -83,4 +88,4 @@ def _text(value: Any) -> str:
 def _ranks(value: Any) -> dict[int, str]:
     if not isinstance(value, Mapping):
         return {}
-    return {int(rank): str(node) for rank, node in value.items() if str(rank).isdigit()}
+    return {number: str(node) for rank, node in value.items() if (number := whole_number(str(rank))) is not None}

@@ -18,6 +18,7 @@ from activities.diagnosis.signatures import Signature, compiled_extracts
 from activities.logs.carriers import plain_bytes
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressReader
+from activities.outside_text import whole_number
 from activities.scanning import scan
 from activities.scanning.scan import LineHits, MultiPattern
 
@@ -164,7 +165,7 @@ def _settle_labels(reading: Reading, task_count: int | None, node_count: int) ->
     for index, item in enumerate(reading.observations):
         if item.task is not None and item.rank == item.task == item.label:
             told = item.groups.get("rank", "")
-            reading.observations[index] = replace(item, rank=int(told) if told.isdigit() else None)
+            reading.observations[index] = replace(item, rank=whole_number(told))
         if (rank := reading.observations[index].rank) is not None:
             reading.ranks.setdefault(item.signature, set()).add(rank)
 

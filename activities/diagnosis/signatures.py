@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import SequenceNode
 
 from activities.diagnosis.causes import causes
+from activities.outside_text import TextRefused, yaml_document
 from activities.records import Domain, Record
 from activities.scanning.linear import linear
 from activities.scanning.scan import MultiPattern, PatternRefused
@@ -136,11 +135,13 @@ def load(operator_files: Sequence[Path] = ()) -> tuple[Signature, ...]:
     rows = {row.id: row for row in built_in()}
     for path in operator_files:
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
         except OSError as why:
             raise SignaturesRefused(
                 f"{path}: cannot be read ({why.strerror}); correct attribution.signatures in the configuration"
             ) from why
+        except UnicodeDecodeError as why:
+            raise SignaturesRefused(f"{path}: is not UTF-8 text (byte {why.start}); save it as UTF-8") from why
         rows |= {row.id: row for row in parse(text, str(path))}
     return tuple(rows.values())
 
@@ -152,17 +153,16 @@ def parse(text: str, name: str, *, check_examples: bool = True) -> tuple[Signatu
         SignaturesRefused: with `name:line` of the first bad row.
     """
     try:
-        document = YAML(typ="rt").load(text)
-    except YAMLError as wrong:
-        mark = getattr(wrong, "problem_mark", None)
-        raise SignaturesRefused(f"{name}:{mark.line + 1 if mark else 1}: not YAML: {getattr(wrong, 'problem', wrong)}") from wrong
+        node, document = yaml_document(text)
+    except TextRefused as refusal:
+        raise SignaturesRefused(f"{name}:{refusal.line or 1}: {refusal}") from refusal
     if document is None:
         return ()
-    if not isinstance(document, CommentedSeq):
+    if not isinstance(node, SequenceNode):
         raise SignaturesRefused(f"{name}:1: a signature file is a list of rows, each beginning with `- id:`")
     rows: dict[str, Signature] = {}
     for index, item in enumerate(document):
-        place = f"{name}:{document.lc.item(index)[0] + 1}"
+        place = f"{name}:{node.value[index].start_mark.line + 1}"
         row = _row(item, place)
         if check_examples:
             _check_examples(row, place)
@@ -178,7 +178,7 @@ def compiled(rows: Sequence[Signature]) -> MultiPattern:
 
 
 def _row(item: Any, place: str) -> Signature:
-    if not isinstance(item, CommentedMap | Mapping):
+    if not isinstance(item, Mapping):
         raise SignaturesRefused(f"{place}: a row is a mapping with id, pattern, role, cause, source, positive, negative")
     known = set(Signature.model_fields)
     for key in item:

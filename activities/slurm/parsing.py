@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from activities.outside_text import TextRefused, json_value
+from activities.outside_text import TextRefused, json_value, whole_number
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.redaction import redact
 from activities.slurm import values
@@ -234,13 +234,15 @@ def job_id_of(
 
 def holds_array_task(job: Job, job_id: str) -> bool:
     """Whether `job` is the record of queued tasks (`12_[4-9%2]`) among which `job_id` (`12_5`) waits."""
-    array, _, task = job_id.partition("_")
-    if not task.isdigit() or not job.job_id.startswith(f"{array}_["):
+    array, _, told = job_id.partition("_")
+    task = whole_number(told)
+    if task is None or not job.job_id.startswith(f"{array}_["):
         return False
     for part in job.job_id[len(array) + 2 : -1].partition("%")[0].split(","):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
-        if first.isdigit() and (last or first).isdigit() and int(task) in range(int(first), int(last or first) + 1, int(step or 1)):
+        begin, end = whole_number(first), whole_number(last or first)
+        if begin is not None and end is not None and task in range(begin, end + 1, whole_number(step) or 1):
             return True
     return False
 

@@ -74,7 +74,9 @@ def test_operator_rows_are_added_and_replace_by_id(tmp_path: Path) -> None:
         (ROW + "  extracts: 'port (?=x)(?P<node>n)'\n", "ours.yaml:1", "no look-around"),
         (ROW + "  extracts: '(?P<node>.{900}.{900})'\n", "ours.yaml:1", "smaller counted repeats"),
         ("id: x\n", "ours.yaml:1", "list of rows"),
-        ("- [\n", "ours.yaml:2", "not YAML"),
+        ("- [\n", "ours.yaml:2", "not valid YAML"),
+        ("- {id: " + "[" * 5000 + "\n", "ours.yaml:1", "nests deeper"),
+        (ROW + "  weight: " + "9" * 5000 + "\n", "ours.yaml:8", "5000 digits"),
         ("- just text\n", "ours.yaml:1", "a row is a mapping"),
     ],
 )

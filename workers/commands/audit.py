@@ -48,6 +48,10 @@ async def _read(configuration: Configuration, job_id: str) -> tuple[list[Fact], 
     return [fact for history in histories for fact in facts_of(history)], note
 
 
+# The SDK and protobuf look at no shape first: what they raise where something else stands than they expect.
+_NO_HISTORY = (ValueError, TypeError, AttributeError, LookupError, ParseError, RecursionError, RuntimeError)
+
+
 def exported(path: Path, job_id: str) -> WorkflowHistory:
     """A history as the Temporal UI, its command line or an SDK exports it.
 
@@ -58,11 +62,13 @@ def exported(path: Path, job_id: str) -> WorkflowHistory:
         document = json_value(path.read_bytes())
         if not isinstance(document, dict):
             raise TypeError(f"it holds a {type(document).__name__}")
-        return WorkflowHistory.from_json(f"job/{job_id}", document)
+        history = WorkflowHistory.from_json(f"job/{job_id}", document)
+        _ = history.run_id  # which looks at the first event
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, AttributeError, LookupError, ParseError, RecursionError) as error:  # the SDK looks at no shape first
+    except _NO_HISTORY as error:
         raise BadUsage(f"{path} is no exported workflow history ({error}); export it with `temporal workflow show -o json`") from error
+    return history
 
 
 def in_one_line(fact: Fact) -> str:
