@@ -3,29 +3,53 @@
 Called by every process at its start. Keys are documented by their descriptions (`deploy/backstay.yaml` is the commented copy).
 """
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from activities.records import Action, Domain, Mode, SymptomKind
 
+SAID_IN_FULL = "said_in_full"
+"""The type of the errors whose message follows the wrong value and holds the fix."""
+
+
+def _wrong(said: str) -> PydanticCustomError:
+    return PydanticCustomError(SAID_IN_FULL, "{said}", {"said": said})
+
 
 def _duration(value: Any) -> Any:
-    """`90`, `90s`, `15m`, `24h`, `7d` or an ISO 8601 duration. What no timedelta can hold is left as it is, for pydantic to refuse."""
+    """`90s`, `15m`, `24h`, `7d` or an ISO 8601 duration. What no timedelta can hold is left as it is, for pydantic to refuse."""
+    if isinstance(value, bool):
+        raise _wrong("is no duration; write 90s, 15m, 24h or 7d")
+    if _is_bare_number(value):
+        if float(value) == 0:
+            return timedelta(0)  # the same in any unit
+        raise _wrong(f"has no unit; write {str(value)[:20]}s if seconds are meant, else such as 90s, 15m, 24h or 7d")
     try:
         return _in_seconds(value)
     except OverflowError:
         return value
 
 
+def _is_bare_number(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, int | float)
+
+
 def _in_seconds(value: Any) -> Any:
-    if isinstance(value, str) and value[:-1].strip().replace(".", "", 1).isdigit() and value[-1] in "smhd":
+    if isinstance(value, str) and value[:-1].strip().replace(".", "", 1).isdecimal() and value[-1] in "smhd":
         return timedelta(seconds=float(value[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[value[-1]])
-    if isinstance(value, str) and value.replace(".", "", 1).isdigit():
-        return timedelta(seconds=float(value))  # from the environment, where everything is text
     return value
 
 
@@ -33,13 +57,44 @@ LONGEST_DURATION = timedelta(days=3653)
 """Ten years: a moment so far off is still a date, so that no deadline computed from a setting can fail inside a workflow."""
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=LONGEST_DURATION)]
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?|\[[0-9A-Fa-f:.]{2,45}\]")
+
+
+def _address(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    if "/" in value:
+        raise _wrong("is no address; write host:port, such as 127.0.0.1:7233, without http://")
+    if not colon or (":" in host and not host.startswith("[")):
+        written = f"[{value}]" if ":" in value else value
+        raise _wrong(f"has no port; write {written}:7233, or the port where the Temporal frontend listens")
+    if not _HOST.fullmatch(host) or not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535):
+        raise _wrong("is no address; write host:port with a port from 1 to 65535, such as 127.0.0.1:7233")
+    return value
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, an IPv6 address that does not end
+        is_whole = False
+    if not is_whole or not value.isprintable() or " " in value:
+        example = f", such as http://{value}" if _LACKS_SCHEME.fullmatch(value) else ""
+        raise _wrong(f"is no URL; write http://host:port or https://host{example}")
+    return value
+
+
+_LACKS_SCHEME = re.compile(r"[A-Za-z0-9_.-]{1,200}(?::\d{1,5})?(?:/[\w./-]{0,200})?", re.ASCII)
+
+Address = Annotated[str, AfterValidator(_address)]
+Url = Annotated[str, AfterValidator(_url)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Section(BaseModel):
     """A part of the file. An unknown key is an error: a typo must never switch a guard off."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class SchedulerKind(StrEnum):
@@ -90,7 +145,7 @@ class WatchSection(Section):
     node_not_responding_for: Duration = Field(
         timedelta(seconds=60), description="no response this long is a fault; DOWN and FAIL are at once"
     )
-    progress_pattern: str | None = Field(None, description="site-wide regular expression with a group named iteration")
+    progress_pattern: str | None = Field(None, description="site-wide regular expression (RE2) with a group named iteration")
 
 
 class LogsSection(Section):
@@ -185,12 +240,12 @@ class VerifySection(Section):
 
 
 class AttrsvcSection(Section):
-    url: str = Field(description="http://host:port of NVIDIA's attribution service")
+    url: Url = Field(description="http://host:port of NVIDIA's attribution service")
     deadline: Duration = Field(timedelta(seconds=60), description="no answer by then is no opinion")
 
 
 class OperatorServiceSection(Section):
-    url: str = Field(description="the operator's own diagnosis service (contract: deploy/opinion.openapi.yaml)")
+    url: Url = Field(description="the operator's own diagnosis service (contract: deploy/opinion.openapi.yaml)")
     deadline: Duration = Field(timedelta(seconds=20), description="no answer by then is no opinion")
     token_file: Path | None = Field(None, description="file with a bearer token")
 
@@ -202,7 +257,7 @@ class AttributionSection(Section):
 
 
 class TemporalSection(Section):
-    address: str = Field("127.0.0.1:7233", description="host:port of the Temporal frontend")
+    address: Address = Field("127.0.0.1:7233", description="host:port of the Temporal frontend")
     namespace: str = Field("default", description="Temporal namespace")
     task_queue: str | None = Field(None, description="default: backstay-<cluster name>")
     tls: bool = Field(False, description="connect with TLS")
@@ -210,7 +265,7 @@ class TemporalSection(Section):
     tls_certificate: Path | None = Field(None, description="client certificate, PEM")
     tls_key: Path | None = Field(None, description="client key, PEM")
     api_key_file: Path | None = Field(None, description="file with an API key (Temporal Cloud)")
-    ui_url: str | None = Field(None, description="address of the Temporal UI shown to people")
+    ui_url: Url | None = Field(None, description="address of the Temporal UI shown to people")
     database: Path = Field(Path("~/.local/state/backstay/temporal.db"), description="database file of the embedded server (`up`, `demo`)")
     ui_port: int = Field(8233, ge=1, le=65535, description="port of the embedded server's UI, on loopback")
 

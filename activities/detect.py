@@ -127,7 +127,11 @@ class Detect:
             await asyncio.sleep(0)
         origin = watch.wants_reader()
         if origin is not None:
-            reader = self._open(origin, user_pattern)
+            # A user's pattern takes up to 0.2 s to compile; a restarted worker opens all its logs at once.
+            if user_pattern is None:
+                reader = self._open(origin, None)
+            else:
+                reader = await asyncio.to_thread(self._open, origin, user_pattern)
             watch.reads_by(reader)
             post.reader = reader
 

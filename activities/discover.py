@@ -93,7 +93,9 @@ class Discover:
             number = snapshot.number
             since = since or snapshot.taken_at - 2 * self._watch.poll_interval
             if snapshot.is_good:
-                fresh = [n for n in newcomers(snapshot, self._watch, since=since) if _identity(n.job) not in known]
+                # On a thread: a comment's pattern takes up to 0.2 s to compile, and each job may bring one of its own.
+                found = await asyncio.to_thread(newcomers, snapshot, self._watch, since=since)
+                fresh = [newcomer for newcomer in found if _identity(newcomer.job) not in known]
                 # Some at a time, with a heartbeat between: a thousand starts may take longer than the heartbeat timeout.
                 for first in range(0, len(fresh), STARTS_AT_ONCE):
                     some = fresh[first : first + STARTS_AT_ONCE]

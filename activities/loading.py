@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from activities.configuration import LONGEST_DURATION, Configuration, Section
 from activities.diagnosis.causes import UNKNOWN, causes
+from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
+from activities.outside_text import TextRefused, yaml_document, yaml_value
 
 PREFIX = "BACKSTAY__"
 """Begins every override: `BACKSTAY__POLICY__MODE=auto` is `policy: {mode: auto}`. Lists are written as YAML: `[a, b]`."""
@@ -92,17 +92,10 @@ def _read(path: Path) -> tuple[Node | None, dict[str, Any]]:
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from None
     try:
-        tree = YAML(pure=True).compose(text)
-        data = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark is not None else ""
-        said = (error.problem or error.context or "cannot be parsed").splitlines()[0]
-        raise ConfigurationError(f"{path}{line}: is not valid YAML: {said}; check the indentation and quotes there") from None
-    except RecursionError:
-        raise ConfigurationError(f"{path}: nests too deeply to be a configuration; flatten it") from None
-    except YAMLError as error:
-        raise ConfigurationError(f"{path}: is not valid YAML: {str(error).splitlines()[0]}") from None
+        tree, data = yaml_document(text)
+    except TextRefused as refusal:
+        place = f"{path}:{refusal.line}" if refusal.line else f"{path}"
+        raise ConfigurationError(f"{place}: {refusal}") from None
     if data is None:
         return None, {}
     if not isinstance(data, dict):
@@ -136,9 +129,10 @@ def _value(variable: str, text: str) -> Any:
     if text.lstrip()[:1] not in ("[", "{"):
         return text
     try:
-        return YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, RecursionError):
-        raise ConfigurationError(f"environment variable {variable}: is not a valid YAML list or mapping: {_shown(text)}") from None
+        return yaml_value(text)
+    except TextRefused as refusal:
+        why = f"is not a valid YAML list or mapping: {_shown(text)}" if refusal.is_syntax else str(refusal)
+        raise ConfigurationError(f"environment variable {variable}: {why}") from None
 
 
 def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,6 +192,10 @@ def _said(place: Place, error: ErrorDetails, source: _Source) -> str:
             allowed = str(context.get("expected", ""))
             near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", allowed), 1)
             return f"{found} is not known; " + (f"did you mean {near[0]}?" if near else f"use one of {allowed.replace(chr(39), '')}")
+        case "said_in_full":
+            return f"{found} {error['msg']}"
+        case "finite_number":
+            return f"{found} is no number to count with; write a finite one"
         case "time_delta_parsing" | "time_delta_type":
             return f"{found} is no duration; write 90s, 15m, 24h or 7d"
         case "greater_than" if "timedelta" in error["msg"]:
@@ -300,10 +298,9 @@ def _cross_checks(configuration: Configuration) -> Iterator[tuple[Place, str]]:
     if pattern is not None:
         place: Place = ("watch", "progress_pattern")
         try:
-            if "iteration" not in re.compile(pattern).groupindex:
-                yield place, "needs a group named iteration, such as (?P<iteration>[0-9]+)"
-        except re.error as error:
-            yield place, f"is not a regular expression: {error}"
+            compiled_progress_pattern(pattern)
+        except ProgressPatternRefused as refusal:
+            yield place, refusal.why
     if configuration.attribution.signatures:
         return  # the operator's own signatures may bring causes of their own
     known = [*causes(), UNKNOWN]

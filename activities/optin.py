@@ -18,6 +18,7 @@ from activities.records import Job, Mode, OptIn
 
 LONGEST_COMMENT = 16_384
 _LONGEST_SHOWN = 60
+_MOST_WARNINGS = 10  # they stand in the job's history
 _MOST_BRACES = 64
 
 _WORD = re.compile(r"(?<![\w./-])backstay(?![\w/-]|\.\w)", re.IGNORECASE)
@@ -53,7 +54,14 @@ def read_comment(comment: str) -> OptIn:
         `opted_in` is True when the comment names Backstay unmistakably and does not say no. What could not be understood is
         left None and named in `warnings`, with the mend.
     """
-    comment = comment[:LONGEST_COMMENT]
+    opt_in = _read(comment[:LONGEST_COMMENT])
+    if len(opt_in.warnings) <= _MOST_WARNINGS:
+        return opt_in
+    rest = _warning(f"{len(opt_in.warnings) - _MOST_WARNINGS} more mistakes of this kind", "mend those above first")
+    return opt_in.model_copy(update={"warnings": (*opt_in.warnings[:_MOST_WARNINGS], rest)})
+
+
+def _read(comment: str) -> OptIn:
     if "backstay" not in comment.lower():
         return OptIn()
     said = _json_value(comment)
@@ -186,7 +194,7 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]]) -> OptIn:
             # `backstay:approve`, `backstay=off`: the mode without its key.
             key = "mode"
         if key not in _KEYS:
-            near = get_close_matches(key, _SHOWN_KEYS, n=1)
+            near = get_close_matches(key, _SHOWN_KEYS, n=1) if len(warnings) < _MOST_WARNINGS else []
             mend = f"did you mean '{near[0]}'?" if near else f"the keys are {', '.join(_SHOWN_KEYS)}"
             warnings.append(_warning(f"unknown key {_shown(key)}", mend))
         elif raw_value is None and key != "mode":
@@ -253,5 +261,8 @@ def _warning(what: str, mend: str) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:  # as deep as json reads, and read from deep within
+        return "nested too deeply"
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…'"

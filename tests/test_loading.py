@@ -110,6 +110,43 @@ def test_a_key_like_no_other_is_told_the_known_ones(tmp_path: Path) -> None:
             f"temporal: {{ui_port: {'x' * 500}}}",
             f"temporal.ui_port: must be a valid integer, unable to parse string as an integer (found '{'x' * 78}…)",
         ),
+        ("watch: {hang_floor: 5}", "watch.hang_floor: 5 has no unit; write 5s if seconds are meant, else such as 90s, 15m, 24h or 7d"),
+        ("watch: {hang_floor: '5'}", "watch.hang_floor: '5' has no unit; write 5s if seconds are meant, else such as 90s, 15m, 24h or 7d"),
+        (
+            "watch: {hang_floor: 0.5}",
+            "watch.hang_floor: 0.5 has no unit; write 0.5s if seconds are meant, else such as 90s, 15m, 24h or 7d",
+        ),
+        ("watch: {hang_floor: 0}", "watch.hang_floor: 0 is out of range; it must be longer than 0 s"),
+        ("watch: {hang_floor: true}", "watch.hang_floor: True is no duration; write 90s, 15m, 24h or 7d"),
+        ("watch: {hang_steps: .inf}", "watch.hang_steps: inf is no number to count with; write a finite one"),
+        (
+            "temporal: {address: foo}",
+            "temporal.address: 'foo' has no port; write foo:7233, or the port where the Temporal frontend listens",
+        ),
+        (
+            "temporal: {address: '::1'}",
+            "temporal.address: '::1' has no port; write [::1]:7233, or the port where the Temporal frontend listens",
+        ),
+        (
+            "temporal: {address: 'http://foo:7233'}",
+            "temporal.address: 'http://foo:7233' is no address; write host:port, such as 127.0.0.1:7233, without http://",
+        ),
+        (
+            "temporal: {address: 'foo:99999'}",
+            "temporal.address: 'foo:99999' is no address; write host:port with a port from 1 to 65535, such as 127.0.0.1:7233",
+        ),
+        (
+            "temporal: {ui_url: 'foo:8080'}",
+            "temporal.ui_url: 'foo:8080' is no URL; write http://host:port or https://host, such as http://foo:8080",
+        ),
+        (
+            "attribution: {attrsvc: {url: 'http://'}}",
+            "attribution.attrsvc.url: 'http://' is no URL; write http://host:port or https://host",
+        ),
+        (
+            "attribution: {operator_service: {url: 'ftp://x'}}",
+            "attribution.operator_service.url: 'ftp://x' is no URL; write http://host:port or https://host",
+        ),
         ("policy: {limits: {restarts: -1}}", "policy.limits.restarts: -1 is out of range; it must be greater than or equal to 0"),
         ("policy: {rules: [{do: stopp}]}", "policy.rules[0].do: 'stopp' is not known; did you mean stop?"),
         ("policy: {rules: [{when: {}}]}", "policy.rules[0].do: is missing and has no default"),
@@ -126,7 +163,7 @@ def test_a_key_like_no_other_is_told_the_known_ones(tmp_path: Path) -> None:
         ("watch: {partitions: train}", "watch.partitions: 'train' is no list; write [train]"),
         (
             "watch: {progress_pattern: 'step (\\d+)'}",
-            "watch.progress_pattern: needs a group named iteration, such as (?P<iteration>[0-9]+)",
+            "watch.progress_pattern: has no group named iteration; write the number as (?P<iteration>\\d+)",
         ),
         ("attribution: {attrsvc: {}}", "attribution.attrsvc.url: is missing and has no default"),
         ("attribution: {attrsvc: here}", "attribution.attrsvc: needs keys below it (url, deadline), not 'here'"),
@@ -180,7 +217,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         "BACKSTAY__POLICY__MODE": "auto",
         "BACKSTAY__POLICY__LIMITS__RESTARTS": "2",
         "BACKSTAY__WATCH__PARTITIONS": "[train, big]",
-        "BACKSTAY__WATCH__POLL_INTERVAL": "10",
+        "BACKSTAY__WATCH__POLL_INTERVAL": "10s",
         "BACKSTAY__WATCH__LOG_INTERVAL": "2s",
         "BACKSTAY__TEMPORAL__TLS": "true",
         "BACKSTAY__CLUSTER__NAME": "007",
@@ -226,4 +263,4 @@ def test_with_signatures_of_their_own_operators_may_name_causes_of_their_own(tmp
 
 def test_a_file_that_nests_without_end_is_refused_in_a_sentence(tmp_path: Path) -> None:
     problem = problem_in(tmp_path, "cluster: " + "[" * 5000 + "]" * 5000)
-    assert problem == "backstay.yaml: nests too deeply to be a configuration; flatten it"
+    assert problem == "backstay.yaml: nests deeper than 100 levels; flatten it"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from activities.diagnosis.flight_recorder import Analysis, Finding
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.signatures import Doing
+from activities.outside_text import whole_number
 
 WAITING = ("nccl_collective_timeout", "gloo_timeout", "store_key_timeout", "horovod_missing")
 _NEARLY_DONE = 0.985  # of an epoch or of the run: where uneven shares of data show
@@ -50,10 +51,10 @@ def waiting_of(
     of_rank: dict[int, _Call] = {}
     named: set[int] = set()
     for item in waits:
-        named |= {int(text) for text in item.groups.get("missing", "").replace(",", " ").split() if text.isdigit()}
+        named |= {rank for text in item.groups.get("missing", "").replace(",", " ").split() if (rank := whole_number(text)) is not None}
         if item.rank is not None and item.rank not in of_rank:
             seq = item.groups.get("seq")
-            of_rank[item.rank] = _Call(item.groups.get("group"), int(seq) if seq else None, item.groups.get("op"))
+            of_rank[item.rank] = _Call(item.groups.get("group"), whole_number(seq) if seq else None, item.groups.get("op"))
     ranks = set(of_rank)
     for name in WAITING:
         ranks |= reading.ranks.get(name, set())

@@ -4,7 +4,6 @@ Dumps come from the job's own directory: pickle is read by a loader that knows c
 numbered as in the facts they rest on (PyTorch FlightRecorder.hpp, torch/distributed/flight_recorder)."""
 
 import io
-import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from activities.outside_text import json_value
 
 LARGEST_DUMP_BYTES = 256 << 20
 MOST_DUMPS = 20_000
@@ -150,7 +151,7 @@ def _rank_of(path: Path) -> int | None:
 def parse(data: bytes, *, rank: int, name: str) -> Dump:
     """A dump from its bytes."""
     try:
-        content = json.loads(data) if data[:1] in (b"{", b" ", b"\n") else _PlainUnpickler(io.BytesIO(data)).load()
+        content = json_value(data) if data[:1] in (b"{", b" ", b"\n") else _PlainUnpickler(io.BytesIO(data)).load()
     except _BROKEN as wrong:
         raise DumpUnreadable(f"{name}: not a flight-recorder dump: {wrong or type(wrong).__name__}; dumps are {_TEMP_FILE}") from wrong
     if not isinstance(content, Mapping) or not isinstance(content.get("entries", []), list | tuple):

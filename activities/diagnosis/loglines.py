@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from activities.diagnosis import placements
 from activities.diagnosis.reading import Failure, Observation, PhaseLine, Reading
@@ -74,7 +75,7 @@ class LogLines:
         reading: Reading,
         near: datetime | None,
         signatures: Mapping[str, Signature],
-        extracts: Mapping[str, re.Pattern[str]],
+        extracts: Mapping[str, Any],
     ) -> None:
         self.name, self.reading, self.near = name, reading, near
         self.signatures, self.extracts = signatures, extracts

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from activities.diagnosis.reading import Observation, Reading
 from activities.diagnosis.scheduler_facts import SchedulerFacts
 from activities.diagnosis.signals import Signals
-from activities.diagnosis.signatures import Role, Signature, Where
+from activities.diagnosis.signatures import Role, Signature, Where, compiled_extracts
 from activities.gpu.findings import Clock, GpuFinding, KernelFinding
 from activities.gpu.findings import Role as GpuRole
 from activities.gpu.kernel import judge_bursts, read_kernel_log
@@ -48,7 +48,7 @@ class SchedulerWords:
 
     def __init__(self, rows: Sequence[Signature]) -> None:
         self._rows = {row.id: row for row in rows if row.where is not Where.LOG and row.role in (Role.PRIMARY, Role.CASCADE, Role.HINT)}
-        self._extracts = {row.id: re.compile(row.extracts) for row in self._rows.values() if row.extracts}
+        self._extracts = {row.id: compiled_extracts(row.extracts) for row in self._rows.values() if row.extracts}
         self._matcher = MultiPattern({row.id: row.pattern for row in self._rows.values()})
 
     def observations(self, facts: SchedulerFacts) -> list[Observation]:

@@ -2,7 +2,6 @@
 
 The engine calls `read`; loglines.py takes the lines apart that hit."""
 
-import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,10 +14,11 @@ from activities.diagnosis import pace
 from activities.diagnosis.loglines import STRUCTURE, LogLines
 from activities.diagnosis.reading import Reading
 from activities.diagnosis.signals import LogSource
-from activities.diagnosis.signatures import Signature
+from activities.diagnosis.signatures import Signature, compiled_extracts
 from activities.logs.carriers import plain_bytes
 from activities.logs.prefixes import parse_prefix
 from activities.logs.progress import ProgressReader
+from activities.outside_text import whole_number
 from activities.scanning import scan
 from activities.scanning.scan import LineHits, MultiPattern
 
@@ -52,7 +52,7 @@ class Reader:
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = {row.id: row for row in signatures if row.where != "scheduler"}
-        self._extracts = {row.id: re.compile(row.extracts) for row in signatures if row.extracts}
+        self._extracts = {row.id: compiled_extracts(row.extracts) for row in signatures if row.extracts}
         self.events = MultiPattern({row.id: row.pattern for row in self.signatures.values()} | STRUCTURE, dense_hits=4000)
         self._pace = MultiPattern(pace.PATTERNS)
 
@@ -166,7 +166,7 @@ def _settle_labels(reading: Reading, task_count: int | None, node_count: int) ->
     for index, item in enumerate(reading.observations):
         if item.task is not None and item.rank == item.task == item.label:
             told = item.groups.get("rank", "")
-            reading.observations[index] = replace(item, rank=int(told) if told.isdigit() else None)
+            reading.observations[index] = replace(item, rank=whole_number(told))
         if (rank := reading.observations[index].rank) is not None:
             reading.ranks.setdefault(item.signature, set()).add(rank)
 

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, Field
 
 from activities.diagnosis.recurrence import follows
 from activities.diagnosis.signals import Signals
+from activities.outside_text import whole_number
 from activities.records import JobState, NodeFlag, NodeHistory, Record
 from activities.slurm.hostlist import HostlistInvalid, expand
 
@@ -136,7 +137,7 @@ class SchedulerFacts(Record):
 
 def _unpadded(node: str) -> str:
     """`n7` for `n07.cluster`: not everyone pads and qualifies as Slurm does."""
-    return _NUMBER.sub(lambda found: str(int(found[0])), node.split(".", maxsplit=1)[0])
+    return _NUMBER.sub(lambda found: found[0].lstrip("0") or "0", node.split(".", maxsplit=1)[0])
 
 
 def _kind(name: str) -> str:
@@ -188,7 +189,7 @@ def facts_of(signals: Signals) -> SchedulerFacts:
     now += [f"node_reason={node.name}: {node.reason}" for node in signals.nodes if node.reason]
     failures, repeats = _history(loose)
     count = loose.get("node_count") or loose.get("num_nodes") or (job.node_count if job else None)
-    if count is None and isinstance(listed := loose.get("nodes"), str) and (found := re.match(r"(\d+) (?:nodes|hosts)", listed)):
+    if count is None and isinstance(listed := loose.get("nodes"), str) and (found := re.match(r"(\d{1,6}) (?:nodes|hosts)", listed)):
         count = int(found[1])
     return SchedulerFacts(
         state=state,
@@ -269,18 +270,14 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
         return None, None
     if isinstance(value, int):
         return value, None
-    found = re.match(r"\s*(-?\d+)(?::(\d+))?", str(value))
+    found = re.match(r"\s*(-?\d{1,9})(?!\d)(?::(\d{1,9})(?!\d))?", str(value))
     return (int(found[1]), int(found[2]) if found[2] else None) if found else (None, None)
 
 
 def _integer(value: Any) -> int | None:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool)
-        else int(value)
-        if isinstance(value, str) and value.isdigit()
-        else None
-    )
+    if isinstance(value, str):
+        return whole_number(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _nodes(value: Any) -> tuple[str, ...]:
@@ -349,7 +346,7 @@ def _accounts(value: Any, is_failure: bool) -> Iterator[tuple[Sequence[str], str
         node = next((found for key in _NODE_KEYS if (found := value.get(key)) is not None), None)
         if node is not None:
             said = " ".join(str(inner) for key, inner in value.items() if key not in (*_NODE_KEYS, "job", "job_id", "time"))
-            ratio = re.search(r"\b(\d+) ?(?:/|of) ?\d+\b", said)
+            ratio = re.search(r"\b(\d{1,6}) ?(?:/|of) ?\d+\b", said)
             yield _nodes(node), said, max(1, int(ratio[1])) if ratio and int(ratio[1]) < 1000 else 1
             return
         for name, inner in value.items():

@@ -2,7 +2,6 @@
 
 A row is data; a bad one is refused with its file, line and the mend. The engine and the tests read the table through here."""
 
-import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
@@ -12,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import SequenceNode
 
 from activities.diagnosis.causes import causes
+from activities.outside_text import TextRefused, yaml_document
 from activities.records import Domain, Record
+from activities.scanning.linear import linear
 from activities.scanning.scan import MultiPattern, PatternRefused
 
 
@@ -82,7 +81,7 @@ class Signature(Record):
     )
     extracts: str | None = Field(
         default=None,
-        description="Python regular expression: groups rank, node, peer, gpu, code, seq, last, op, path; "
+        description="RE2 regular expression: groups rank, node, peer, gpu, code, seq, last, op, path; "
         "about = a rank that the line is about, whoever printed it",
     )
     where: Where = Where.LOG
@@ -95,15 +94,24 @@ class Signature(Record):
     @classmethod
     def _compiles(cls, value: str | None) -> str | None:
         if value is not None:
-            try:
-                re.compile(value)
-            except re.error as wrong:
-                raise ValueError(f"not a regular expression: {wrong}") from wrong
+            compiled_extracts(value)
         return value
 
     @property
     def domain(self) -> Domain:
         return causes()[self.cause].domain if self.cause else Domain.UNKNOWN
+
+
+LARGEST_EXTRACTS = 5000  # instructions; the largest of the built-in table has 2,600, with two counted repeats of any character
+
+
+def compiled_extracts(extracts: str) -> Any:
+    """`Signature.extracts` compiled. An operator's file brings them as well: matched in time that grows with the line alone.
+
+    Raises:
+        PatternNotUsable: with why and the fix.
+    """
+    return linear(extracts, largest=LARGEST_EXTRACTS)
 
 
 class SignaturesRefused(ValueError):
@@ -127,11 +135,13 @@ def load(operator_files: Sequence[Path] = ()) -> tuple[Signature, ...]:
     rows = {row.id: row for row in built_in()}
     for path in operator_files:
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
         except OSError as why:
             raise SignaturesRefused(
                 f"{path}: cannot be read ({why.strerror}); correct attribution.signatures in the configuration"
             ) from why
+        except UnicodeDecodeError as why:
+            raise SignaturesRefused(f"{path}: is not UTF-8 text (byte {why.start}); save it as UTF-8") from why
         rows |= {row.id: row for row in parse(text, str(path))}
     return tuple(rows.values())
 
@@ -143,17 +153,16 @@ def parse(text: str, name: str, *, check_examples: bool = True) -> tuple[Signatu
         SignaturesRefused: with `name:line` of the first bad row.
     """
     try:
-        document = YAML(typ="rt").load(text)
-    except YAMLError as wrong:
-        mark = getattr(wrong, "problem_mark", None)
-        raise SignaturesRefused(f"{name}:{mark.line + 1 if mark else 1}: not YAML: {getattr(wrong, 'problem', wrong)}") from wrong
+        node, document = yaml_document(text)
+    except TextRefused as refusal:
+        raise SignaturesRefused(f"{name}:{refusal.line or 1}: {refusal}") from refusal
     if document is None:
         return ()
-    if not isinstance(document, CommentedSeq):
+    if not isinstance(node, SequenceNode):
         raise SignaturesRefused(f"{name}:1: a signature file is a list of rows, each beginning with `- id:`")
     rows: dict[str, Signature] = {}
     for index, item in enumerate(document):
-        place = f"{name}:{document.lc.item(index)[0] + 1}"
+        place = f"{name}:{node.value[index].start_mark.line + 1}"
         row = _row(item, place)
         if check_examples:
             _check_examples(row, place)
@@ -169,7 +178,7 @@ def compiled(rows: Sequence[Signature]) -> MultiPattern:
 
 
 def _row(item: Any, place: str) -> Signature:
-    if not isinstance(item, CommentedMap | Mapping):
+    if not isinstance(item, Mapping):
         raise SignaturesRefused(f"{place}: a row is a mapping with id, pattern, role, cause, source, positive, negative")
     known = set(Signature.model_fields)
     for key in item:

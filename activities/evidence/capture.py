@@ -37,7 +37,7 @@ _SHARES: Mapping[str, float] = {"job": 0.06, "nodes": 0.08, "script": 0.10, "fur
 _FOR_LABELS = 0.12
 """Kept back for titles, hashes, paths and notes, so that the whole record stays within the bound."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C1, too: U+009B begins a terminal's command as ESC [ does
 
 
 @dataclass(frozen=True)

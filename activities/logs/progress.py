@@ -4,9 +4,10 @@
 pure fold over the marks. Called by the watch and by the diagnosis of recorded logs.
 """
 
+import heapq
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -33,14 +34,13 @@ from activities.logs.progress_rules import (
     loss_in,
     step_seconds_in,
 )
-from activities.logs.user_pattern import ProgressPatternRefused, compiled_progress_pattern
+from activities.logs.user_pattern import LONGEST_LINE, ProgressPatternRefused, UserPattern
 from activities.records import Phase, Progress, Record
 from activities.scanning.scan import MultiPattern
 
 __all__ = ["MarkKind", "ProgressMark", "ProgressPatternRefused", "ProgressReader", "advance"]
 
 _USER = "user's own"
-_LINE_CHARACTERS = 4096  # an iteration line is shorter; bounds what a user's expression can cost
 _PYTHON = {rule.id: re.compile(rule.pattern) for rule in RULES}
 
 _WARM_UP_STEPS = 2  # compilation, caches and the first allocations: not what a step usually takes
@@ -72,18 +72,40 @@ class ProgressReader:
     """
 
     def __init__(self, user_pattern: str | None = None) -> None:
-        self._user = compiled_progress_pattern(user_pattern) if user_pattern else None
-        self._matcher = _matcher(user_pattern or None)
+        self._user = UserPattern(user_pattern) if user_pattern else None
+        self._matcher = _matcher(with_iterations=self._user is None)
+        self.set_aside: str | None = None
+        """Why the user's pattern is no longer used; the built-in ones are, from the next read on."""
         self._bar_total: int | None = None
         self._shorter_bar_ended = False
 
     def read(self, data: bytes) -> tuple[ProgressMark, ...]:
         """The marks in `data`, in order: complete lines, as `carriers.plain_bytes` gives them (torchtitan colours each number)."""
         marks: list[ProgressMark] = []
-        for hit in self._matcher.scan(data):
-            line = data[hit.start : min(hit.end, hit.start + 2 * _LINE_CHARACTERS)].decode(errors="replace")[:_LINE_CHARACTERS]
-            marks += self._marks_of(line, hit.ids)
+        for start, end, ids in self._hits(data):
+            line = data[start : min(end, start + 2 * LONGEST_LINE)].decode(errors="replace")[:LONGEST_LINE]
+            marks += self._marks_of(line, ids)
+        if self._user is not None and self._user.set_aside is not None:
+            self.set_aside, self._user, self._matcher = self._user.set_aside, None, _matcher(with_iterations=True)
         return tuple(marks)
+
+    def _hits(self, data: bytes) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+        """The lines that hit, in order: each with its start, its end, and the rules it hit."""
+        ours = ((hit.start, hit.end, hit.ids) for hit in self._matcher.scan(data))
+        if self._user is None:
+            yield from ours
+            return
+        users = ((start, end, (_USER,)) for start, end in self._user.lines_in(data))
+        last: tuple[int, int, tuple[str, ...]] | None = None
+        for hit in heapq.merge(ours, users, key=lambda hit: hit[0]):
+            if last is not None and last[0] == hit[0]:
+                last = (last[0], last[1], last[2] + hit[2])  # one line, hit by both
+                continue
+            if last is not None:
+                yield last
+            last = hit
+        if last is not None:
+            yield last
 
     def _marks_of(self, line: str, ids: tuple[str, ...]) -> list[ProgressMark]:
         prefixed = parse_prefix(line)
@@ -100,21 +122,23 @@ class ProgressReader:
             found.pop(MarkKind.CHECKPOINT_STARTED, None)  # "finished saving" also says "saving"
         if found:
             return list(found.values())
-        iteration = self._iteration_by_user(text, at) if self._user is not None else self._iteration(text, ids, at)
+        if self._user is not None:
+            iteration = self._iteration_by_user(self._user, line, text, at) if _USER in ids else None
+        else:
+            iteration = self._iteration(text, ids, at)
         return [iteration] if iteration is not None else []
 
-    def _iteration_by_user(self, text: str, at: datetime | None) -> ProgressMark | None:
-        assert self._user is not None
-        match = self._user.search(text)
-        if match is None or match["iteration"] is None:
+    def _iteration_by_user(self, user: UserPattern, line: str, text: str, at: datetime | None) -> ProgressMark | None:
+        """Without its prefixes first, whose numbers are no iteration's; then the line as it stands: a user may have written them."""
+        groups = user.search(text) or (user.search(line) if text != line else None)
+        if groups is None or not groups["iteration"]:
             return None
-        groups = match.groupdict()
         number = _number(groups["iteration"])
         return ProgressMark(
             kind=MarkKind.ITERATION,
             iteration=None if number is None or not math.isfinite(number) else count_in(str(int(number))),
-            step_seconds=_number(groups["step_seconds"]) if groups.get("step_seconds") else step_seconds_in(text),
-            loss=_number(groups["loss"]) if groups.get("loss") else loss_in(text),
+            step_seconds=_number(seconds) if (seconds := groups.get("step_seconds")) else step_seconds_in(text),
+            loss=_number(loss) if (loss := groups.get("loss")) else loss_in(text),
             at=at,
         )
 
@@ -210,14 +234,11 @@ _RULES_BUT_ITERATIONS = tuple(rule for rule in RULES if rule.kind is not MarkKin
 _LAST_DIGITS = re.compile(r"(\\d)(?:\+|\{1,\d+\})(\)?)$")
 
 
-@lru_cache(maxsize=256)
-def _matcher(user_pattern: str | None) -> MultiPattern:
-    """Compiled once for all logs read by the same expressions."""
-    rules = RULES if user_pattern is None else _RULES_BUT_ITERATIONS
-    patterns = {rule.id: rule.pattern for rule in rules}
-    if user_pattern is not None:
-        patterns[_USER] = user_pattern
-    return MultiPattern({name: _LAST_DIGITS.sub(r"\1\2", pattern) for name, pattern in patterns.items()})
+@lru_cache(maxsize=2)
+def _matcher(*, with_iterations: bool) -> MultiPattern:
+    """Compiled once for all logs; no user's expression is in it, whose compiling could take for ever."""
+    rules = RULES if with_iterations else _RULES_BUT_ITERATIONS
+    return MultiPattern({rule.id: _LAST_DIGITS.sub(r"\1\2", rule.pattern) for rule in rules})
 
 
 # ------------------------------------------------------------------------------------------------ folding

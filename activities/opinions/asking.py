@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
-import orjson
 
+from activities.outside_text import TextRefused, json_value
 from activities.records import Opinion
 from activities.redaction import redact
 
@@ -59,8 +59,8 @@ async def exchange(client: httpx.AsyncClient, method: str, url: str, **request: 
             if len(body) > MOST_BYTES:
                 raise NoOpinion(f"answered more than {MOST_BYTES} bytes")
     try:
-        return response, orjson.loads(body)
-    except orjson.JSONDecodeError:
+        return response, json_value(bytes(body))
+    except TextRefused:
         return response, None
 
 

@@ -6,12 +6,13 @@ Called by the step `attribute`. What is sent has its secrets taken out; what com
 import asyncio
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import httpx
 from pydantic import Field, ValidationError
 
 from activities.opinions.asking import NoOpinion, Pause, exchange, within_deadline, words
+from activities.outside_text import whole_number
 from activities.records import Attribution, Confidence, Diagnosis, Domain, Excerpt, Job, Opinion, Record, Suspect, Symptom, Verdict, as_json
 from activities.redaction import redact_value
 
@@ -121,5 +122,5 @@ class OperatorService:
 
 
 def _retry_after(response: httpx.Response) -> float:
-    told: Any = response.headers.get("Retry-After", "")
-    return float(told) if told.isdigit() else RETRY_SECONDS
+    told = whole_number(str(response.headers.get("Retry-After", "")))
+    return RETRY_SECONDS if told is None else float(told)

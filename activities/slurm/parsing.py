@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from activities.outside_text import TextRefused, json_value, whole_number
 from activities.records import Job, JobFlag, JobState, Node, NodeFlag, NodeState
 from activities.redaction import redact
 from activities.slurm import values
@@ -74,8 +75,15 @@ def nodes_from(document: bytes) -> tuple[Node, ...]:
 def _fingerprint(entry: Mapping[str, Any]) -> int:
     try:
         return hash(orjson.dumps(entry))
-    except TypeError:  # half a character, which only the slower parser takes
+    except TypeError:  # orjson writes 254 levels, and reads 1,024
+        return _fingerprint_of_deep(entry)
+
+
+def _fingerprint_of_deep(entry: Mapping[str, Any]) -> int:
+    try:
         return hash(json.dumps(entry))
+    except RecursionError:
+        raise SchedulerUnreadable("an entry of Slurm's answer nests without end: is this Slurm 22.05 or later?") from None
 
 
 def _records(entries: Sequence[Mapping[str, Any]], before: dict[int, R], make: Callable[[Mapping[str, Any]], R]) -> dict[int, R]:
@@ -110,9 +118,9 @@ def _json(document: bytes, what: str) -> Any:
     except orjson.JSONDecodeError:
         pass  # json-c prints NaN and Infinity, which orjson refuses and the slower parser takes
     try:
-        return json.loads(text, strict=False)
-    except ValueError as error:
-        raise SchedulerUnreadable(f"{what} printed no JSON: {error}; it begins {text[:80]!r}") from error
+        return json_value(text)
+    except TextRefused as refusal:
+        raise SchedulerUnreadable(f"{what}: its answer {refusal}; it begins {text[:80]!r}") from refusal
 
 
 def _error_text(error: Any) -> str:
@@ -227,13 +235,15 @@ def job_id_of(
 
 def holds_array_task(job: Job, job_id: str) -> bool:
     """Whether `job` is the record of queued tasks (`12_[4-9%2]`) among which `job_id` (`12_5`) waits."""
-    array, _, task = job_id.partition("_")
-    if not task.isdigit() or not job.job_id.startswith(f"{array}_["):
+    array, _, told = job_id.partition("_")
+    task = whole_number(told)
+    if task is None or not job.job_id.startswith(f"{array}_["):
         return False
     for part in job.job_id[len(array) + 2 : -1].partition("%")[0].split(","):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
-        if first.isdigit() and (last or first).isdigit() and int(task) in range(int(first), int(last or first) + 1, int(step or 1)):
+        begin, end = whole_number(first), whole_number(last or first)
+        if begin is not None and end is not None and task in range(begin, end + 1, whole_number(step) or 1):
             return True
     return False
 

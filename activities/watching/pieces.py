@@ -60,6 +60,11 @@ class PieceReader:
         self._engine = engine
         self._highest = highest  # iteration seen so far, since the job last began anew
 
+    @property
+    def set_aside(self) -> str | None:
+        """Why the job's own progress pattern is no longer used."""
+        return self._progress.set_aside or self._progress_again.set_aside
+
     def read(self, data: bytes, output_at: datetime, now: datetime, *, with_fatal: bool, is_live: bool) -> Piece:
         """
         Args:

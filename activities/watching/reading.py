@@ -142,7 +142,7 @@ class DiskReader:
         checkpoint = self._checkpoint.newer(now)
         ended = self.job_has_ended
         piece, readable, caught_up, blind = self._read_log(now, ended)
-        blind = " · ".join(text for text in (self._warning, blind, self._checkpoint.blind) if text) or None
+        blind = " · ".join(text for text in (self._warning, self._pieces.set_aside, blind, self._checkpoint.blind) if text) or None
         looked_beside, beside = self._look_beside(now) if self.looks_beside and caught_up else (False, None)
         self.looked_at = now
         told_the_end, self.has_read_the_end = self.has_read_the_end, ended and caught_up

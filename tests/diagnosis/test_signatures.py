@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from activities.diagnosis.causes import causes
+from activities.diagnosis.reader import Reader
+from activities.diagnosis.signals import LogSource
 from activities.diagnosis.signatures import Role, Signature, SignaturesRefused, built_in, load, parse
 from activities.records import Domain
 from activities.scanning.scan import MultiPattern
@@ -69,8 +71,12 @@ def test_operator_rows_are_added_and_replace_by_id(tmp_path: Path) -> None:
         (ROW.replace("  cause: ib_port_error\n", ""), "ours.yaml:1", "needs a cause"),
         (ROW + ROW, "ours.yaml:8", "used twice"),
         (ROW + "  extracts: '('\n", "ours.yaml:1", "not a regular expression"),
+        (ROW + "  extracts: 'port (?=x)(?P<node>n)'\n", "ours.yaml:1", "no look-around"),
+        (ROW + "  extracts: '(?P<node>.{900}.{900})'\n", "ours.yaml:1", "smaller counted repeats"),
         ("id: x\n", "ours.yaml:1", "list of rows"),
-        ("- [\n", "ours.yaml:2", "not YAML"),
+        ("- [\n", "ours.yaml:2", "not valid YAML"),
+        ("- {id: " + "[" * 5000 + "\n", "ours.yaml:1", "nests deeper"),
+        (ROW + "  weight: " + "9" * 5000 + "\n", "ours.yaml:8", "5000 digits"),
         ("- just text\n", "ours.yaml:1", "a row is a mapping"),
     ],
 )
@@ -79,6 +85,16 @@ def test_a_bad_row_is_refused_with_its_place(text: str, place: str, says: str) -
         parse(text, "ours.yaml")
     assert str(refusal.value).startswith(place), refusal.value
     assert says in str(refusal.value)
+
+
+@pytest.mark.timeout(60)
+def test_an_operators_row_that_python_would_take_for_ever_to_match_is_matched(tmp_path: Path) -> None:
+    ours = tmp_path / "ours.yaml"
+    ours.write_text(ROW + "  extracts: '(?P<node>(?:\\d|\\d)+)x'\n")
+    reader = Reader(load([ours]))
+    line = f"fabric watch: port 12 flapping {'1' * 3000} at the end\n"
+    reading = reader.read([LogSource(data=(line * 50).encode())], near=None)
+    assert [item.signature for item in reading.observations] == ["our_switch"] * 50
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -167,13 +167,19 @@ def test_a_users_own_expression_replaces_the_built_in_ones() -> None:
 @pytest.mark.parametrize(
     ("pattern", "mend"),
     [
-        (r"step (\d+)", "iteration"),
+        (r"step (\d+)", "no group named iteration"),
         (r"step (?P<iteration>\d+", "not a regular expression"),
-        (r"(?P<iteration>\d+)(?=x)", "look-around"),
-        (r"(a+)+(?P<iteration>\d+)", "repeat"),
-        (r"((a|b)*c)*(?P<iteration>\d+)", "repeat"),
-        ("x" * 600 + r"(?P<iteration>\d+)", "at most"),
-        (r".*.*.*.*.*.*.*.*.*.*(?P<iteration>\d+)", "repeat"),
+        (r"(?P<iteration>\d+)(?=x)", "no look-around"),
+        (r"(?<!val )step (?P<iteration>\d+)", "no look-around"),
+        (r"(\d+) \1 (?P<iteration>\d+)", "no back-references"),
+        (r"(?P<iteration>\d++)", "no look-around, no back-references"),
+        (r"step (?P<iteration>\d+)\Z", "RE2's syntax"),
+        ("x" * 600 + r"(?P<iteration>\d+)", "at most 500"),
+        (r"(?:.{0,1000}){1000}(?P<iteration>\d+)", "counted repeat up to 1000"),
+        (r".{1000}.{1000}.{1000}(?P<iteration>\d+)", "smaller counted repeats"),
+        (r"(?:\pL|\pN){900}(?P<iteration>\d+)", "smaller counted repeats"),
+        (r"(?P<iteration>\d*)", "every line"),
+        ("\ud800(?P<iteration>\\d+)", "surrogate"),
     ],
 )
 def test_a_bad_expression_is_one_clear_error(pattern: str, mend: str) -> None:

@@ -14,13 +14,19 @@ from tests.watching.world import FewSignatures, step
 
 
 def a_reader(
-    log: Path, *, now: datetime = NOON, warning: str | None = None, engine: FatalLines | None = None, **origin: object
+    log: Path,
+    *,
+    now: datetime = NOON,
+    warning: str | None = None,
+    engine: FatalLines | None = None,
+    pattern: str | None = None,
+    **origin: object,
 ) -> DiskReader:
     started = {"path": log, "attempt_started_at": NOON - timedelta(hours=1), **origin}
     return DiskReader(
         LogOrigin(**started),  # type: ignore[arg-type]
         roots=LogRoots([log.parent]),
-        progress=partial(ProgressReader, None),
+        progress=partial(ProgressReader, pattern),
         engine=engine or FewSignatures(),
         checkpoint_look=timedelta(seconds=5),
         clock=lambda: now,
@@ -145,3 +151,17 @@ def test_reading_goes_on_from_a_cursor(tmp_path: Path) -> None:
         more.write(step(3) + "\n")
     piece = piece_of(a_reader(log, cursor=cursor))
     assert [mark.iteration for mark in piece.marks] == [3]
+
+
+def test_a_users_pattern_that_takes_too_much_is_told_and_the_built_in_ones_read_on(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(("ab" * 2000 + "\n") * 2000)
+    reader = a_reader(log, pattern=r"(?:a|b)*a(?:a|b){900}c(?P<iteration>\d+)")
+    reading = read(reader)
+    while not reading.caught_up:
+        reading = read(reader)
+    assert reading.readable
+    assert "no longer used, the built-in ones are" in str(reading.blind)
+    with log.open("a") as more:
+        more.write(step(7) + "\n")
+    assert [mark.iteration for mark in piece_of(reader).marks] == [7]

@@ -1,15 +1,16 @@
 """`backstay audit JOB`: what happened, from the workflow history alone, one line a fact with its event ID."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.json_format import ParseError
 from rich.cells import cell_len
 from temporalio.client import WorkflowHistory
 
 from activities.configuration import Configuration
+from activities.outside_text import json_value
 from activities.records import as_json as plain
 from workers.client import connect
 from workers.commands.errors import BadUsage
@@ -52,6 +53,10 @@ async def _read(configuration: Configuration, job_id: str) -> tuple[list[Fact], 
     return [fact for history in histories for fact in facts_of(history)], note
 
 
+# The SDK and protobuf look at no shape first: what they raise where something else stands than they expect.
+_NO_HISTORY = (ValueError, TypeError, AttributeError, LookupError, ParseError, RecursionError, RuntimeError)
+
+
 def exported(path: Path, job_id: str) -> WorkflowHistory:
     """A history as the Temporal UI, its command line or an SDK exports it.
 
@@ -59,11 +64,16 @@ def exported(path: Path, job_id: str) -> WorkflowHistory:
         BadUsage: the file cannot be read as one.
     """
     try:
-        return WorkflowHistory.from_json(f"job/{job_id}", json.loads(path.read_text()))
+        document = json_value(path.read_bytes())
+        if not isinstance(document, dict):
+            raise TypeError(f"it holds a {type(document).__name__}")
+        history = WorkflowHistory.from_json(f"job/{job_id}", document)
+        _ = history.run_id  # which looks at the first event
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # json's and protobuf's own errors are ValueErrors
+    except _NO_HISTORY as error:
         raise BadUsage(f"{path} is no exported workflow history ({error}); export it with `temporal workflow show -o json`") from error
+    return history
 
 
 def in_words(fact: Fact, width: int | None) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from activities.diagnosis.casefile import CaseUnreadable, read_case
 from activities.diagnosis.signals import LogSource, Signals
+from activities.outside_text import TextRefused, json_value
 from activities.records import Job, JobState
 from activities.slurm.hostlist import HostlistInvalid, expand
 from activities.slurm.parsing import jobs_from
@@ -145,7 +146,9 @@ def _case(path: Path) -> Signals | None:
     """A recorded case, or None when the YAML file is none (then it is read as a log)."""
     try:
         signals, _ = read_case(path)
-    except CaseUnreadable:
+    except CaseUnreadable as refusal:
+        if refusal.is_beyond_bounds:
+            raise BadUsage(f"{refusal}; to have it read as a log, pipe it in and name {STANDARD_INPUT}") from refusal
         return None
     # The reader keeps what the scheduler said in its own words; the job it describes is made here, as for `--scheduler`.
     return _with_scheduler(signals, signals.scheduler)
@@ -165,7 +168,7 @@ def _with_scheduler(signals: Signals, said: Mapping[str, Any]) -> Signals:
 
 def _first_job(document: Mapping[str, Any]) -> Job:
     try:
-        jobs = jobs_from(json.dumps(document).encode())
+        jobs = jobs_from(json.dumps(document, default=str).encode())
     except SchedulerUnreadable as error:
         raise BadUsage(f"the scheduler's JSON cannot be understood: {error}") from error
     if not jobs:
@@ -191,11 +194,11 @@ def _kernel_log(option: str) -> tuple[str, str]:
 
 def _mapping(path: Path) -> Mapping[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json_value(path.read_bytes())
     except OSError as error:
         raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadUsage(f"{path} is no JSON ({error})") from error
+    except TextRefused as refusal:
+        raise BadUsage(f"{path}: {refusal}") from refusal
     if not isinstance(value, dict):
         raise BadUsage(f"{path} must hold a JSON object, not a {type(value).__name__}")
     return value

@@ -4,7 +4,6 @@ Pure: a history in, facts out; no server, no worker, none of our workflow code i
 story from an exported JSON history. Called by `backstay audit`, and by `show` where no worker answers a query.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
+from activities.outside_text import TextRefused, json_value
 from activities.records import Record, utc
 from workers.commands.payload_words import in_words
 
@@ -52,9 +52,9 @@ def _decoded(payload: Payload) -> Any:
         return None
     if encoding.startswith("json/"):
         try:
-            return json.loads(payload.data)
-        except ValueError:
-            pass
+            return json_value(payload.data)
+        except TextRefused as refusal:
+            return f"({len(payload.data)} bytes of {encoding}, not shown: {refusal})"
     return f"({len(payload.data)} bytes of {encoding or 'unknown encoding'})"
 
 

@@ -62,14 +62,43 @@ def folded(line: str, width: int) -> list[str]:
     return [*lines, current.rstrip(" ")]
 
 
+# What moves a cursor, or the text itself, and what JSON lets stand in a string: DEL, the C1 controls, line and paragraph separators,
+# the marks that turn the direction of writing.
+_MOVES = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _as_json(value: Any, options: int) -> str:
+    """JSON that may be read on a terminal: the same document, with what moves a cursor escaped. Text that is not Unicode, as a name
+    in Latin-1 on a disk, is shown with U+FFFD."""
+    try:
+        document = orjson.dumps(value, option=options).decode()
+    except TypeError:
+        document = orjson.dumps(_as_unicode(value), option=options).decode()
+    return _MOVES.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def _as_unicode(value: Any) -> Any:
+    match value:
+        case str():
+            return _SURROGATES.sub("\ufffd", value)
+        case dict():
+            return {_as_unicode(key): _as_unicode(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_as_unicode(inner) for inner in value]
+        case _:
+            return value
+
+
 def print_json(value: Any) -> None:
     """One JSON document on standard output, indented."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+    sys.stdout.write(_as_json(value, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def print_json_line(value: Any) -> None:
     """One JSON document on one line of standard output."""
-    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE).decode())
+    sys.stdout.write(_as_json(value, orjson.OPT_APPEND_NEWLINE))
 
 
 def screen() -> Console:
