@@ -87,6 +87,7 @@ async def test_each_activity_of_a_recovery_says_what_it_does_to_which_job(client
     assert told == [
         ("watch_attempt", f"watch {job}, attempt 0"),
         ("capture_evidence", f"keep evidence: crash after iteration 120 of {job}"),
+        ("node_history", f"ask the cluster what failed on the nodes of {job} before"),
         ("diagnose", f"diagnose: crash after iteration 120 of {job}"),
         ("ask_attrsvc", f"ask attrsvc: ecc_uncorrectable, suspect node-002, in {job}"),
         ("report_incident", f"tell the cluster: ecc_uncorrectable, suspect node-002, in {job}"),
