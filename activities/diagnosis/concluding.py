@@ -108,8 +108,6 @@ def finish(
         where = ""  # a limit is the job's, wherever it was printed
     elif any(suspect.node == node for suspect in attribution.suspects):
         where = f" on {node}"
-    elif case.facts.is_stranger(node):
-        where = f" (it names {node}, which is none of the job's nodes)"
     else:
         where = f" (seen first on {node})"
     because = f"; {found.because}" if found.because else ""

@@ -51,9 +51,18 @@ def deaths(draw: random.Random, victims: Mapping[Victim, int]) -> tuple[Death, .
 class Life:
     """One job's fault and recovery."""
 
-    def __init__(self, site: Site, lane: str, kill: Mapping[Victim, Callable[[float], Awaitable[None]]]) -> None:
-        """`kill`: ends a process by SIGKILL, and has it or its successor run again after so many seconds."""
+    def __init__(
+        self, site: Site, lane: str, kill: Mapping[Victim, Callable[[float], Awaitable[None]]], *, undisturbed: asyncio.Lock
+    ) -> None:
+        """
+        Args:
+            site: where the job runs, with its newest worker.
+            lane: the partition of its own.
+            kill: ends a process by SIGKILL, and has it or its successor run again after so many seconds.
+            undisturbed: held while a worker starts: one that finds no server ends at once, and who starts it again is systemd.
+        """
         self._site = site
+        self._undisturbed = undisturbed
         self._lane = lane
         self._kill = {Victim.WORKER: self._kill_worker, **kill}
 
@@ -83,7 +92,8 @@ class Life:
     async def _kill_worker(self, dead_for_seconds: float) -> None:
         await self._site.workers[-1].kill()
         await asyncio.sleep(dead_for_seconds)
-        await self._site.start_worker()
+        async with self._undisturbed:
+            await self._site.start_worker()
 
     async def _recovered_once(self, run: Training, node: str, before: int) -> None:
         incident = await self._site.incident(run, until=is_over, within=LONGEST_WAIT, what="the outcome")

@@ -60,8 +60,10 @@ async def _faults(plans: Sequence[tuple[Death, ...]], shared: "_SharedProcesses"
 
 async def _lives(make_site: MakeSite, lane: str, shared: "_SharedProcesses", plans: Sequence[tuple[Death, ...]]) -> None:
     site = make_site({"watch": {"partitions": [lane]}, "policy": {"mode": "observe", "highest_mode": "auto", "limits": LIMITS}})
-    await site.start_worker()
-    life = Life(site, lane, {Victim.TEMPORAL: shared.kill_temporal, Victim.CONTROLLER: shared.kill_controller})
+    async with shared.one_at_a_time:
+        await site.start_worker()
+    kill = {Victim.TEMPORAL: shared.kill_temporal, Victim.CONTROLLER: shared.kill_controller}
+    life = Life(site, lane, kill, undisturbed=shared.one_at_a_time)
     for plan in plans:
         await life.run(plan)
 
@@ -72,16 +74,16 @@ class _SharedProcesses:
     def __init__(self, server: Server, slurm: PrivateSlurm) -> None:
         self._server = server
         self.slurm = slurm
-        self._one_at_a_time = asyncio.Lock()
+        self.one_at_a_time = asyncio.Lock()
 
     async def kill_temporal(self, dead_for_seconds: float) -> None:
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             await self._server.kill()
             await asyncio.sleep(dead_for_seconds)
             await self._server.start()
 
     async def kill_controller(self, dead_for_seconds: float) -> None:
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             await self.slurm.kill_controller()
             await asyncio.sleep(dead_for_seconds)
             await self.slurm.start_controller()

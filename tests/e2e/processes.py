@@ -119,5 +119,5 @@ class Worker:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what would point the commands at another site."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("BACKSTAY_", "BACKSTAY__", "SLURM_"))}
+    """Ours, without what would point the commands at another site, or fold their lines."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("BACKSTAY_", "BACKSTAY__", "SLURM_", "COLUMNS"))}
