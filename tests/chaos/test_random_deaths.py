@@ -60,8 +60,9 @@ async def _faults(plans: Sequence[tuple[Death, ...]], shared: "_SharedProcesses"
 
 async def _lives(make_site: MakeSite, lane: str, shared: "_SharedProcesses", plans: Sequence[tuple[Death, ...]]) -> None:
     site = make_site({"watch": {"partitions": [lane]}, "policy": {"mode": "observe", "highest_mode": "auto", "limits": LIMITS}})
-    async with shared.one_at_a_time:
+    async with shared.one_at_a_time:  # the server lives meanwhile: both need it to begin with
         await site.start_worker()
+        await site.client()
     kill = {Victim.TEMPORAL: shared.kill_temporal, Victim.CONTROLLER: shared.kill_controller}
     life = Life(site, lane, kill, undisturbed=shared.one_at_a_time)
     for plan in plans:
